@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from .errors import ConfigError
-from .rules.levels import Level, layered
-from .rules.older_shapes import Misfit
-from .rules.parser import Document, overlaid
-from .rules.rules import Rules
+from .rules.levels import SettingLevel, layered
+from .rules.older_shapes import RulesMisfit
+from .rules.parser import RulesDocument, overlaid
+from .rules.rules import RuleSet
 from .schemas.settings import SettingsOverrides
 from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
@@ -31,7 +31,7 @@ DEFAULT_HISTORY = Path(".trustfold/history")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class EnvironmentSettings:
     """Settings from the environment.
 
     Attributes:
@@ -118,8 +118,8 @@ class Settings:
         chosen = {name: value for name, value in default_rule.items() if value is not None}
         rules: dict[str, Any] = {"trust": {"default_rule": chosen}} if chosen else {}
         try:
-            overlaid(Rules(), rules)
-        except Misfit as misfit:
+            overlaid(RuleSet(), rules)
+        except RulesMisfit as misfit:
             raise ConfigError(f"TRUSTFOLD_THRESHOLD or TRUSTFOLD_WINDOW is out of range: {misfit.what}") from misfit
         if not self.enabled:
             rules["enabled"] = False
@@ -141,21 +141,21 @@ class Settings:
         """Rule files given, else those of the environment."""
         return RuleFiles(rules or self.rules_file, policies or self.policies_file)
 
-    def rules(self, file: str | Path | None = None, policies: str | Path | None = None) -> Rules:
+    def rules(self, file: str | Path | None = None, policies: str | Path | None = None) -> RuleSet:
         """Rules of the given files, else of the environment's files, else the defaults; the environment overrides them.
 
         Raises:
             ConfigError: a file cannot be used, or threshold or window are out of range.
         """
-        return layered(self.rule_files(file, policies).load(), {Level.ENVIRONMENT: self.environment()})
+        return layered(self.rule_files(file, policies).load(), {SettingLevel.ENVIRONMENT: self.environment()})
 
-    def refusal(self, level: Level) -> str | None:
+    def refusal(self, level: SettingLevel) -> str | None:
         """Why saving for a level is forbidden; None if it is allowed."""
         variables = {
-            "TRUSTFOLD_SESSION_ONLY": self.session_only and level in {Level.USER, Level.WORKSPACE},
-            "TRUSTFOLD_PERSIST=false": not self.persist and level in {Level.USER, Level.WORKSPACE},
-            "TRUSTFOLD_NO_USER_PERSIST": self.no_user_persist and level is Level.USER,
-            "TRUSTFOLD_NO_WORKSPACE_PERSIST": self.no_workspace_persist and level is Level.WORKSPACE,
+            "TRUSTFOLD_SESSION_ONLY": self.session_only and level in {SettingLevel.USER, SettingLevel.WORKSPACE},
+            "TRUSTFOLD_PERSIST=false": not self.persist and level in {SettingLevel.USER, SettingLevel.WORKSPACE},
+            "TRUSTFOLD_NO_USER_PERSIST": self.no_user_persist and level is SettingLevel.USER,
+            "TRUSTFOLD_NO_WORKSPACE_PERSIST": self.no_workspace_persist and level is SettingLevel.WORKSPACE,
         }
         found = next((variable for variable, refuses in variables.items() if refuses), None)
         return f"{found} is set: nothing is saved for a {level}" if found else None
@@ -206,21 +206,21 @@ _KINDS: dict[Callable[[str], Any], str] = {
 }
 
 ENVIRONMENT: tuple[str, ...] = tuple(variable for variable, _ in _VARIABLES.values())
-"""Variables that `Settings.from_env` reads."""
+"""Variables that `EnvironmentSettings.from_env` reads."""
 
 
-def load_rules(path: str | Path) -> Rules:
+def load_rules(path: str | Path) -> RuleSet:
     """Rules from a TOML or JSON file, merged over the defaults.
 
-    An older `reliability.json` loads unchanged: the tables at its top level become `Rules.trust`.
+    An older `reliability.json` loads unchanged: the tables at its top level become `RuleSet.trust`.
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, path of the field, and accepted values.
     """
-    return read_document(path).over(Rules())
+    return read_document(path).over(RuleSet())
 
 
-def read_document(path: str | Path) -> Document:
+def read_document(path: str | Path) -> RulesDocument:
     """Parse a file of rules or policies.
 
     Raises:
@@ -233,7 +233,7 @@ def read_document(path: str | Path) -> Document:
         raise ConfigError(f"{file}: cannot be read ({error.strerror}); check the path of the file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    return Document(str(file), text, suffix=file.suffix.lower())
+    return RulesDocument(str(file), text, suffix=file.suffix.lower())
 
 
 class RuleFiles:
@@ -251,20 +251,20 @@ class RuleFiles:
         self._policies = policies
         self._seen: list[tuple[int, int, int] | None] = []
 
-    def load(self) -> Rules:
+    def load(self) -> RuleSet:
         """Rules of both files.
 
         Raises:
             ConfigError: one of them is invalid.
         """
         self._seen = self._marks()
-        rules = load_rules(self._rules) if self._rules else Rules()
+        rules = load_rules(self._rules) if self._rules else RuleSet()
         if self._policies:
             rules = read_document(self._policies).only_policies().over(rules)
         self.fault = None
         return rules
 
-    def reload(self) -> Rules | None:
+    def reload(self) -> RuleSet | None:
         """Reload the files; if one is invalid, set `fault` and return None: the previous rules stay in force."""
         try:
             return self.load()

@@ -1,7 +1,7 @@
 """The error tree: whose fault it is, and what to do next.
 
 `EventRejected` is the publisher's fault, `ConfigError` the operator's, `StateIncompatible` the deployment's;
-`Unreachable` and `TookTooLong` are those of a server or of the way to it.
+`TargetUnreachable` and `TookTooLong` are those of a server or of the way to it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ EXTRAS = {
 """Modules of the extras and the extra that brings each (pyproject.toml)."""
 
 
-class Unreachable(TrustfoldError):
+class TargetUnreachable(TrustfoldError):
     """Kafka or a running `up` does not answer at its address; the message names it."""
 
 

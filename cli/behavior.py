@@ -15,7 +15,7 @@ from rich.text import Text
 from ..errors import ConfigError
 from ..schemas.decision_text import plain
 from ..schemas.public_state import ModelUpdated, PublicState
-from .clients.base import StateRecord, Target
+from .clients.base import DeploymentClient, StateRecord
 from .options import json_option, with_target
 from .render import console, write_json
 from .terminal import GOOD, QUIET, lined_table, note_unreadable
@@ -33,7 +33,7 @@ def is_profile(state: PublicState) -> bool:
 @with_target
 @click.option("--compare", nargs=2, metavar="MODEL MODEL", help="Two models side by side.")
 @json_option()
-def behavior(*, target: Target, compare: tuple[str, str] | None, as_json: bool) -> None:
+def behavior(*, target: DeploymentClient, compare: tuple[str, str] | None, as_json: bool) -> None:
     """Show how models behave: how often they stall, how, and whether nudges help.
 
     A turn is stalled if a pattern was detected in it. Reads the store of a local `up`, its address, or Kafka.
@@ -55,7 +55,7 @@ def behavior(*, target: Target, compare: tuple[str, str] | None, as_json: bool) 
 @with_target
 @click.option("--model", metavar="MODEL", help="Only what this model did.")
 @json_option()
-def patterns(*, target: Target, model: str | None, as_json: bool) -> None:
+def patterns(*, target: DeploymentClient, model: str | None, as_json: bool) -> None:
     """Show which patterns were detected, how often, and in which models.
 
     A streak counts once, however long it lasted and however severe it became.
@@ -75,7 +75,7 @@ def patterns(*, target: Target, model: str | None, as_json: bool) -> None:
 @click.command()
 @with_target
 @json_option()
-def stalls(*, target: Target, as_json: bool) -> None:
+def stalls(*, target: DeploymentClient, as_json: bool) -> None:
     """Show the share of each model's turns that were stuck, the worst first."""
     found = [one.state for one in _profiles(target)]
     found.sort(key=lambda one: (-(one.stall_rate or 0.0), -(one.turns or 0), one.key))
@@ -113,7 +113,7 @@ def pattern_counts(profiles: Sequence[ModelUpdated]) -> dict[str, PatternCount]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1].total, item[0])))
 
 
-def _profiles(target: Target) -> list[StateRecord[ModelUpdated]]:
+def _profiles(target: DeploymentClient) -> list[StateRecord[ModelUpdated]]:
     """Behavioural profiles, by model."""
     overview = target.overview()
     note_unreadable(one for one in overview.records if one.record.get("kind") == "model")
@@ -136,7 +136,7 @@ def _difference(first: ModelUpdated, second: ModelUpdated, name: str) -> float |
     return None if one is None or two is None else round(one - two, 4)
 
 
-def _document(target: Target, **content: Any) -> dict[str, Any]:
+def _document(target: DeploymentClient, **content: Any) -> dict[str, Any]:
     return {"source": target.name, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **content}
 
 

@@ -9,17 +9,17 @@ from enum import StrEnum
 import msgspec
 
 from ..errors import EventRejected
-from ..guard.policy import Decision, check_recorded
-from ..guard.request import Call, recorded_call
+from ..guard.policy import CheckDecision, check_recorded
+from ..guard.request import GuardedCall, recorded_call
 from ..guard.state_cache import StateView
-from ..history.whatif.guard_replay import Held
-from ..projections.emitter import Output
+from ..history.whatif.guard_replay import StoppedCall
+from ..projections.emitter import StageOutput
 from ..projections.local_topology import LocalTopology
 from ..projections.processor import CLOCK_TOLERANCE_MS
 from ..projections.session.calls import args_of
-from ..projections.session.records import OpenCall
+from ..projections.session.records import CallRecord
 from ..schemas.codec import decode_event, encode, rfc3339
-from ..schemas.decision_text import Line, Tone, counted
+from ..schemas.decision_text import DecisionLine, TextTone, counted
 from ..schemas.events import ToolCallStarted, epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 
@@ -30,7 +30,7 @@ MAX_JUMP_MS = 30 * 86_400_000
 """A session clock further ahead of all others is ignored until another session's clock reaches it too."""
 
 
-class Verdict(StrEnum):
+class GuardVerdict(StrEnum):
     """Result of a guard's check of a call."""
 
     ALLOW = "allow"
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
 
 
-class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
+class CallCheck(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
     """Decision that a guard would have taken about one call.
 
     Attributes:
@@ -51,22 +51,22 @@ class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="ch
     session_id: str
     call_id: str
     tool_name: str
-    decision: Verdict
+    decision: GuardVerdict
     key: str
     reason: str
     time: str
 
 
-def verdict_of(decision: Decision) -> Verdict:
+def verdict_of(decision: CheckDecision) -> GuardVerdict:
     """Verdict that corresponds to a guard's decision."""
     if decision.ask:
-        return Verdict.ASK
+        return GuardVerdict.ASK
     if decision.allowed:
-        return Verdict.ALLOW
-    return Verdict.CIRCUIT_OPEN if decision.code == "circuit_open" else Verdict.DENY
+        return GuardVerdict.ALLOW
+    return GuardVerdict.CIRCUIT_OPEN if decision.code == "circuit_open" else GuardVerdict.DENY
 
 
-class Checker:
+class CallChecker:
     """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded.
 
     Attributes:
@@ -80,9 +80,9 @@ class Checker:
         self._reached = 0
         self._ahead = ""
 
-    def feed(self, topic: str, values: Iterable[bytes], *, timestamp: int = -1) -> list[Output]:
+    def feed(self, topic: str, values: Iterable[bytes], *, timestamp: int = -1) -> list[StageOutput]:
         """Fold records as `LocalTopology.feed` does, and put a check before the decisions of each call's start."""
-        left: list[Output] = []
+        left: list[StageOutput] = []
         for value in values:
             started = _started(value) if topic == "events" and b'"tool_call.started"' in value else None
             if started is None:
@@ -95,12 +95,12 @@ class Checker:
             check, known = self.check(started, at), self._is_latest(started)
             caused = self.follow(self._topology.feed(topic, (value,), timestamp=timestamp))
             if self._is_latest(started) and not known:
-                output = Output(CHECKS, started.session_id, encode(check), "", "check", at)
+                output = StageOutput(CHECKS, started.session_id, encode(check), "", "check", at)
                 left.append(output)
             left += caused
         return left
 
-    def catch_up(self, at: int, session: str) -> list[Output]:
+    def catch_up(self, at: int, session: str) -> list[StageOutput]:
         """Apply the timers that are due before a time of a session's clock; returns their outputs."""
         if self._reached and at > self._reached + MAX_JUMP_MS and self._ahead in {"", session}:
             self._ahead = session
@@ -110,11 +110,11 @@ class Checker:
         due = self._topology.next_due()
         return self.follow(self._topology.tick(at)) if due is not None and due <= at else []
 
-    def check(self, event: ToolCallStarted, at: int | None = None) -> Check:
+    def check(self, event: ToolCallStarted, at: int | None = None) -> CallCheck:
         """Check the call that an event starts, as a guard would; `at` is the event's effective time."""
         at = epoch_ms(event.time) if at is None else at
         decision, key = check_recorded(self.view, self.call_of(event), at)
-        return Check(
+        return CallCheck(
             session_id=event.session_id,
             call_id=event.call_id,
             tool_name=event.tool_name,
@@ -124,27 +124,27 @@ class Checker:
             time=rfc3339(at),
         )
 
-    def held(self, event: ToolCallStarted, at: int) -> Held | None:
+    def held(self, event: ToolCallStarted, at: int) -> StoppedCall | None:
         """Decision that would have stopped the call that an event starts; None if the guard would have allowed it."""
         call = self.call_of(event)
         decision, key = check_recorded(self.view, call, at)
         verdict = verdict_of(decision)
-        if verdict is Verdict.ALLOW:
+        if verdict is GuardVerdict.ALLOW:
             return None
-        return Held(
+        return StoppedCall(
             event_id=event.id,
             session=event.session_id,
             call_id=event.call_id,
             tool=event.tool_name,
             workspace=call.workspace_id,
             user=call.user_id or "",
-            refused=verdict is not Verdict.ASK,
-            circuit=verdict is Verdict.CIRCUIT_OPEN,
+            refused=verdict is not GuardVerdict.ASK,
+            circuit=verdict is GuardVerdict.CIRCUIT_OPEN,
             key=key,
             time_ms=at,
         )
 
-    def call_of(self, event: ToolCallStarted) -> Call:
+    def call_of(self, event: ToolCallStarted) -> GuardedCall:
         """The call that an event starts; workspace and user default to those of its session."""
         state = self._topology.processors["session"].state(event.session_id)
         workspace = event.workspace_id or getattr(state, "workspace_id", "") or DEFAULT_WORKSPACE
@@ -152,7 +152,7 @@ class Checker:
         rules = self._topology.source.rules
         return recorded_call(event, args_of(event), workspace, user, rules.tools.families, rules.calls)
 
-    def follow(self, outputs: list[Output]) -> list[Output]:
+    def follow(self, outputs: list[StageOutput]) -> list[StageOutput]:
         """Apply the states among outputs to the view; returns the outputs unchanged."""
         for output in outputs:
             if output.topic == "state":
@@ -162,36 +162,36 @@ class Checker:
     def _is_latest(self, event: ToolCallStarted) -> bool:
         """True if the call that the fold opened last in the session is the event's call."""
         state = self._topology.processors["session"].state(event.session_id)
-        calls: Sequence[OpenCall] = getattr(state, "open_calls", ())
+        calls: Sequence[CallRecord] = getattr(state, "open_calls", ())
         return bool(calls) and calls[-1].event_id == event.id
 
 
-def check_of(output: Output) -> Check:
+def check_of(output: StageOutput) -> CallCheck:
     """Check parsed from an output."""
-    return msgspec.json.decode(output.value or b"{}", type=Check)
+    return msgspec.json.decode(output.value or b"{}", type=CallCheck)
 
 
-def line_of_check(check: Check) -> Line:
+def line_of_check(check: CallCheck) -> DecisionLine:
     """Render a check."""
     mark, word, tone = _LOOK[check.decision]
-    return Line(mark, f"{check.tool_name} {word}", check.reason, tone)
+    return DecisionLine(mark, f"{check.tool_name} {word}", check.reason, tone)
 
 
 _LOOK = {
-    Verdict.ALLOW: ("·", "allowed", Tone.QUIET),
-    Verdict.ASK: ("?", "would ask", Tone.WARN),
-    Verdict.DENY: ("✕", "would be refused", Tone.BAD),
-    Verdict.CIRCUIT_OPEN: ("✕", "would fail fast", Tone.BAD),
+    GuardVerdict.ALLOW: ("·", "allowed", TextTone.QUIET),
+    GuardVerdict.ASK: ("?", "would ask", TextTone.WARN),
+    GuardVerdict.DENY: ("✕", "would be refused", TextTone.BAD),
+    GuardVerdict.CIRCUIT_OPEN: ("✕", "would fail fast", TextTone.BAD),
 }
 
 
-def summary(verdicts: Counter[Verdict]) -> str:
+def summary(verdicts: Counter[GuardVerdict]) -> str:
     """Summary of checks in one line: number of calls and of each verdict."""
-    calls, asked = verdicts.total(), verdicts[Verdict.ASK]
+    calls, asked = verdicts.total(), verdicts[GuardVerdict.ASK]
     share = f" ({asked / calls:.2%})".replace("%", " %") if asked else ""
     return (
-        f"checks: {counted(calls, 'call')}, {asked:,} asked{share}, {verdicts[Verdict.DENY]:,} refused, "
-        f"{verdicts[Verdict.CIRCUIT_OPEN]:,} circuit open"
+        f"checks: {counted(calls, 'call')}, {asked:,} asked{share}, {verdicts[GuardVerdict.DENY]:,} refused, "
+        f"{verdicts[GuardVerdict.CIRCUIT_OPEN]:,} circuit open"
     )
 
 

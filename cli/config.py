@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from ..config import ENVIRONMENT, Settings, load_rules, read_document
+from ..config import ENVIRONMENT, EnvironmentSettings, load_rules, read_document
 from ..errors import ConfigError
 from ..rules.base import leaves, plain
 from ..rules.levels import table
 from ..rules.parser import as_toml
-from ..rules.rules import Rules
+from ..rules.rules import RuleSet
 from ..schemas.decision_text import counted
-from .clients.base import Target
+from .clients.base import DeploymentClient
 from .options import json_option, rules_options, with_target
 from .render import console, echo, note, note_any, write_json
 from .settings import place_of, policy_deviations, policy_text, scope_options
@@ -43,7 +43,7 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
 
     What users, workspaces and sessions override on top of it: `trustfold settings`.
     """
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     rules = settings.rules(rules_file, policies_file)
     environment = {name: _shown(name) for name in ENVIRONMENT if os.environ.get(name)}
     named = [str(path) for path in settings.rule_files(rules_file, policies_file).paths]
@@ -103,7 +103,7 @@ def list_(*, as_json: bool, **where: str | None) -> None:
 @json_option()
 def validate(*, file: str, as_json: bool) -> None:
     """Check a policies file, TOML or JSON; a fault is reported with its line and the accepted values."""
-    found = read_document(file).only_policies().over(Rules()).policies
+    found = read_document(file).only_policies().over(RuleSet()).policies
     if as_json:
         write_json({"file": file, "ok": True, "policies": {name: plain(policy) for name, policy in found.items()}})
         return
@@ -115,7 +115,7 @@ def validate(*, file: str, as_json: bool) -> None:
 @policies.command()
 @with_target
 @json_option()
-def reload(*, target: Target, as_json: bool) -> None:
+def reload(*, target: DeploymentClient, as_json: bool) -> None:
     """Make a running `up` read its rules and policies now instead of about a second after a change."""
     done = target.reload()
     if as_json:

@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..integrations.agent_config import (
     AGENTS,
     CLIENT,
-    Link,
+    HookLink,
     connected,
     disconnected,
     handlers,
@@ -67,7 +67,7 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
         raise ConfigError(f"{project} is not a folder; name the root of a project")
     service = UserService()
     file = Path(os.path.realpath(place_of(agent, project, os.environ, Path.home())))
-    connections = Connections(service.home)
+    connections = ConnectionFile(service.home)
     if remove:
         refuse_agents()
         gone = connections.remove(agent, file)
@@ -152,7 +152,7 @@ def double_count_warning(agent: str) -> str:
     return ""
 
 
-class Connections:
+class ConnectionFile:
     """Record of what was written into which file, so that removing it restores the file."""
 
     def __init__(self, home: Path) -> None:
@@ -167,7 +167,7 @@ class Connections:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def write(self, agent: str, file: Path, link: Link) -> bool:
+    def write(self, agent: str, file: Path, link: HookLink) -> bool:
         """Write the hooks into a file; returns True if that changed it.
 
         Raises:
@@ -254,8 +254,8 @@ class Connections:
             replace_file(self._file, json.dumps(known, indent=2) + "\n")
 
 
-def _link(service: UserService, *, shadow: bool) -> Link:
-    return Link(service.home, sys.executable, shadow)
+def _link(service: UserService, *, shadow: bool) -> HookLink:
+    return HookLink(service.home, sys.executable, shadow)
 
 
 def _observes(file: Path) -> bool:

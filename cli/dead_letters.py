@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..errors import ConfigError
 from ..schemas.decision_text import counted
-from .clients.base import Letter, LetterState, Republished, Target
+from .clients.base import DeploymentClient, LetterState, ListedLetter, RepublishResult
 from .operator import ask
 from .options import json_option, with_target
 from .render import ExitCode, console, data, note
@@ -40,7 +40,9 @@ _limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Maxi
 @_limit
 @click.option("--all", "everything", is_flag=True, help="Include those already republished.")
 @json_option("One dead letter a line, with `ref` and `state`.")
-def list_letters(*, target: Target, reason: str | None, limit: int | None, everything: bool, as_json: bool) -> None:
+def list_letters(
+    *, target: DeploymentClient, reason: str | None, limit: int | None, everything: bool, as_json: bool
+) -> None:
     """List dead letters, oldest first: the fault, its place, and what to do about it.
 
     Those already republished are left out unless --all is given.
@@ -74,7 +76,7 @@ def list_letters(*, target: Target, reason: str | None, limit: int | None, every
 def republish(
     *,
     refs: tuple[str, ...],
-    target: Target,
+    target: DeploymentClient,
     everything: bool,
     reason: str | None,
     limit: int | None,
@@ -103,7 +105,7 @@ def republish(
         click.get_current_context().exit(ExitCode.FAILED)
 
 
-def _summary(done: Republished) -> Iterator[str]:
+def _summary(done: RepublishResult) -> Iterator[str]:
     yield f"{done.sent:,} published again"
     if done.failed:
         yield f"{done.failed:,} failed again"
@@ -113,11 +115,11 @@ def _summary(done: Republished) -> Iterator[str]:
         yield f"{done.claimed:,} held by another process; if it has ended, run this again in some minutes"
 
 
-def _of_reason(letters: Sequence[Letter], reason: str | None) -> list[Letter]:
+def _of_reason(letters: Sequence[ListedLetter], reason: str | None) -> list[ListedLetter]:
     return [letter for letter in letters if reason in {None, letter.body["reason"]}]
 
 
-def _named(letters: Sequence[Letter], refs: Sequence[str]) -> list[Letter]:
+def _named(letters: Sequence[ListedLetter], refs: Sequence[str]) -> list[ListedLetter]:
     known = {str(letter.body.get("id")): letter for letter in letters} | {letter.ref: letter for letter in letters}
     missing = [ref for ref in refs if ref not in known]
     if missing:
@@ -125,7 +127,7 @@ def _named(letters: Sequence[Letter], refs: Sequence[str]) -> list[Letter]:
     return list({known[ref].ref: known[ref] for ref in refs}.values())
 
 
-def _table(letters: Sequence[Letter], *, with_state: bool) -> Table:
+def _table(letters: Sequence[ListedLetter], *, with_state: bool) -> Table:
     table = lined_table()
     table.add_column("Ref", no_wrap=True)
     if with_state:
@@ -140,7 +142,7 @@ def _table(letters: Sequence[Letter], *, with_state: bool) -> Table:
     return table
 
 
-def _narrow_table(letters: Sequence[Letter], *, with_state: bool) -> Table:
+def _narrow_table(letters: Sequence[ListedLetter], *, with_state: bool) -> Table:
     """Table for a narrow terminal: what is known of a letter stands in lines of one column."""
     table = lined_table()
     table.add_column("Ref", no_wrap=True)
@@ -153,7 +155,7 @@ def _narrow_table(letters: Sequence[Letter], *, with_state: bool) -> Table:
     return table
 
 
-def _described(letter: Letter) -> tuple[str, str, str]:
+def _described(letter: ListedLetter) -> tuple[str, str, str]:
     """Place and fault of a dead letter, and the beginning of its record."""
     body = letter.body
     record = str(body.get("value", body.get("value_base64", "")))

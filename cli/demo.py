@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..projections.topology import DECISION_TOPICS
-from ..rules.rules import Rules
+from ..rules.rules import RuleSet
 from ..schemas.codec import decode_decision, decode_event, encode
 from ..schemas.decision_text import circuit_reason, plain, times
 from ..schemas.decisions import (
@@ -32,9 +32,9 @@ from ..schemas.decisions import (
     TrustChanged,
 )
 from ..schemas.events import Event, ModelText, ToolCallFinished, ToolCallStarted, TurnEnded, UserMessage
-from ..schemas.vocabulary import BreakerState, Status, TrustState
+from ..schemas.vocabulary import BreakerState, CallStatus, TrustState
 from ..streams.embedded.engine import EmbeddedEngine
-from .clients.base import Overview, state_records
+from .clients.base import StateOverview, state_records
 from .options import json_option
 from .render import console, data
 from .status import overview_table
@@ -67,7 +67,7 @@ EVENTS = "demo.ndjson"
 """File of the scripted events; `tests/support/demo_script.py` writes it."""
 
 
-class Chapter(NamedTuple):
+class DemoChapter(NamedTuple):
     """Part of the day, with a session of its own.
 
     Attributes:
@@ -82,31 +82,31 @@ class Chapter(NamedTuple):
 
 
 CHAPTERS = (
-    Chapter(
+    DemoChapter(
         "morning-report",
         "An API starts to fail",
         "The agent collects figures page by page, and the server answers 503.",
         "One outage gives one notification, which names the service. Trust asks the user; the circuit stops the calls.",
     ),
-    Chapter(
+    DemoChapter(
         "tidy-up",
         "A dangerous command",
         "Two commands are refused. The third one is dangerous.",
         "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
     ),
-    Chapter(
+    DemoChapter(
         "tickets",
         "One server fails, another one works",
         "Two tools of one MCP server time out. Another server answers.",
         "Calls of all its tools count for the service: its outage is found before one tool alone has failed often.",
     ),
-    Chapter(
+    DemoChapter(
         "research",
         "The same call again and again",
         "Every call succeeds, but the agent makes no progress: same arguments, same result.",
         "The same call with the same result is a loop. Its nudges become stronger until the session is paused.",
     ),
-    Chapter(
+    DemoChapter(
         "restore",
         "Announcements without actions",
         "Turn after turn the model announces work; it lists its tools once, and announces again.",
@@ -143,7 +143,7 @@ def demo(*, as_json: bool, as_events: bool, now: bool) -> None:
         return
     with (
         TemporaryDirectory(prefix="trustfold-demo-") as directory,
-        EmbeddedEngine.open(Path(directory, "demo.sqlite"), Rules()) as engine,
+        EmbeddedEngine.open(Path(directory, "demo.sqlite"), RuleSet()) as engine,
     ):
         if as_json:
             for output in engine.ingest(events()) + engine.tick(engine.stream_time):
@@ -166,7 +166,7 @@ def _print_day(engine: EmbeddedEngine, out: Console) -> None:
         out.print(Text(chapter.result, f"{QUIET} italic"))
     _heading(out, "At the end of the day")
     out.print(Text("`trustfold status` lists what has not recovered:\n"))
-    states = Overview(state_records(orjson.loads(value) for value in engine.views.states().values()), None).states
+    states = StateOverview(state_records(orjson.loads(value) for value in engine.views.states().values()), None).states
     mode = str(engine.rules.trust.recovery_mode)
     out.print(Padding(overview_table(states, mode, day[-1].time, everything=False), (0, 0, 1, 1)))
     out.print(Text("Next", "bold"))
@@ -227,7 +227,7 @@ _NUDGE = {
 }
 
 
-class Block(NamedTuple):
+class DecisionBlock(NamedTuple):
     """One decision, or several of the same kind at the same time.
 
     Attributes:
@@ -261,7 +261,7 @@ def _line(event: Event, calls: dict[str, ToolCallStarted]) -> Text | None:
 
 
 def _call(event: ToolCallFinished, call: ToolCallStarted | None) -> Text:
-    succeeded = event.status is Status.SUCCESS
+    succeeded = event.status is CallStatus.SUCCESS
     fault = event.error and (event.error.http_status or event.error.message)
     args: dict[str, Any] = msgspec.json.decode(call.args) if call is not None and call.args else {}
     return Text.assemble(
@@ -272,9 +272,9 @@ def _call(event: ToolCallFinished, call: ToolCallStarted | None) -> Text:
     )
 
 
-def blocks(decisions: Sequence[Decision]) -> list[Block]:
+def blocks(decisions: Sequence[Decision]) -> list[DecisionBlock]:
     """Decisions at one time as blocks, equal ones grouped."""
-    made: list[Block] = []
+    made: list[DecisionBlock] = []
     for decision in decisions:
         block = _block(decision, decisions)
         if block is None:
@@ -287,7 +287,7 @@ def blocks(decisions: Sequence[Decision]) -> list[Block]:
     return made
 
 
-def _block(decision: Decision, together: Sequence[Decision]) -> Block | None:
+def _block(decision: Decision, together: Sequence[Decision]) -> DecisionBlock | None:
     match decision:
         case TrustChanged():
             style, todo = _TRUST[decision.to]
@@ -296,7 +296,7 @@ def _block(decision: Decision, together: Sequence[Decision]) -> Block | None:
                 todo += f", at least until {_clock(decision.expires_at)}"
             title = "trusted again" if decision.to is TrustState.TRUSTED else str(decision.to)
             subject = decision.key + (" (part of it, silent)" if decision.part_of else "")
-            return Block(title, style, (subject,), (("why", decision.reason), ("platform", todo)))
+            return DecisionBlock(title, style, (subject,), (("why", decision.reason), ("platform", todo)))
         case BreakerChanged():
             style, todo = _CIRCUIT[decision.to]
             todo = todo.format(seconds=_seconds(decision))
@@ -304,13 +304,13 @@ def _block(decision: Decision, together: Sequence[Decision]) -> Block | None:
             if decision.to is BreakerState.HALF_OPEN:
                 why = f"it expired at {_clock(decision.time)}"
             title = f"circuit {plain(decision.to)}"
-            return Block(title, style, (decision.breaker_key,), (("why", why), ("platform", todo)))
+            return DecisionBlock(title, style, (decision.breaker_key,), (("why", why), ("platform", todo)))
         case NudgeIssued():
             style, todo = _NUDGE[decision.nudge_type]
             facts = (*_reasons(together), ("message", decision.message), ("platform", todo))
-            return Block(f"{decision.nudge_type} nudge", style, (), facts)
+            return DecisionBlock(f"{decision.nudge_type} nudge", style, (), facts)
         case PatternCleared():
-            return Block("over", GOOD, (plain(decision.pattern),), ())
+            return DecisionBlock("over", GOOD, (plain(decision.pattern),), ())
     return None
 
 
@@ -325,7 +325,7 @@ def _reasons(together: Sequence[Decision]) -> Iterable[tuple[str, str]]:
                 yield "person", one.message
 
 
-def _subjects(block: Block, printed: set[tuple[str, ...]]) -> tuple[str, ...]:
+def _subjects(block: DecisionBlock, printed: set[tuple[str, ...]]) -> tuple[str, ...]:
     """Keys of a block; a group of keys that was printed before is abbreviated to its first key."""
     group = block.subjects
     if len(group) < 2 or group not in printed:
@@ -335,7 +335,7 @@ def _subjects(block: Block, printed: set[tuple[str, ...]]) -> tuple[str, ...]:
     return (f"{group[0]} and {others} above",)
 
 
-def _boxed(block: Block, subjects: Sequence[str]) -> RenderableType:
+def _boxed(block: DecisionBlock, subjects: Sequence[str]) -> RenderableType:
     """A decision, marked by a bar in its colour."""
     body = Table.grid(padding=(0, 2, 0, 0))
     body.add_column(min_width=NAME_WIDTH, no_wrap=True, style=QUIET)

@@ -15,9 +15,9 @@ import msgspec
 
 from ..errors import ConfigError, NotInstalled, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
-from ..schemas.topics import TOPICS, Role
-from .clients.kafka_log import KafkaSettings, Stored, read
-from .doctor_machine import Finding, Status
+from ..schemas.topics import TOPICS, TopicRole
+from .clients.kafka_log import KafkaSettings, StoredRecord, read
+from .doctor_machine import CheckFinding, CheckStatus
 from .lag import group_lags
 
 try:
@@ -53,26 +53,33 @@ _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
 """Errors caused by a broker; any other error is a bug of trustfold and is not caught."""
 
 
-def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path, str], Finding]) -> Iterator[Finding]:
+def examine_kafka(
+    bootstrap: str | None, role: TopicRole, disk: Callable[[str, Path, str], CheckFinding]
+) -> Iterator[CheckFinding]:
     """Findings of all Kafka checks, in order."""
     try:
         settings = KafkaSettings.from_env(bootstrap=bootstrap)
         settings.security.tls_context()
     except ConfigError as error:
-        yield Finding("kafka settings", Status.FIX, str(error), "correct that variable; Kafka was not checked")
+        yield CheckFinding(
+            "kafka settings", CheckStatus.FIX, str(error), "correct that variable; Kafka was not checked"
+        )
         return
-    yield Finding("kafka settings", Status.OK, _security(settings))
+    yield CheckFinding("kafka settings", CheckStatus.OK, _security(settings))
     if settings.store == "rocksdb":
         yield disk("worker's data", settings.data_dir, "TRUSTFOLD_DATA_DIR")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka logs the errors that are reported here
     yield from run_client(_all(settings, role))
 
 
-async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
+async def _all(settings: KafkaSettings, role: TopicRole) -> list[CheckFinding]:
     found = [one async for one in _brokers(settings)]
-    if not any(one.status in {Status.OK, Status.NOTE} for one in found):
+    if not any(one.status in {CheckStatus.OK, CheckStatus.NOTE} for one in found):
         skipped = "topics, rights, clock, groups, lag and workers' rules"
-        return [*found, Finding("kafka", Status.SKIPPED, f"{skipped} were not checked: no broker can be used")]
+        return [
+            *found,
+            CheckFinding("kafka", CheckStatus.SKIPPED, f"{skipped} were not checked: no broker can be used"),
+        ]
     admin = AIOKafkaAdminClient(**settings.client_arguments(), request_timeout_ms=int(PATIENCE_S * 1000))
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -80,7 +87,7 @@ async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
         for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _publishers, _rules):
             found += [one async for one in check(settings, admin, role)]
     except _REFUSED as error:
-        found.append(Finding("kafka", Status.FIX, _message(error), WANTS_SASL))
+        found.append(CheckFinding("kafka", CheckStatus.FIX, _message(error), WANTS_SASL))
     finally:
         await admin.close()
     return found
@@ -98,7 +105,7 @@ def _security(settings: KafkaSettings) -> str:
     return f"{settings.bootstrap}, {', '.join(parts)}; topics {settings.topic_prefix}*, group {settings.app_id}"
 
 
-async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
+async def _brokers(settings: KafkaSettings) -> AsyncIterator[CheckFinding]:
     """Finding about each named broker; one client for all would use the first that answers and hide the others."""
     arguments = settings.client_arguments()
     arguments.pop("bootstrap_servers")
@@ -111,20 +118,22 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
                 connection = await create_conn(host, port, **arguments)
             yield _protocol_finding(check, connection)
         except CONNECTION_FAULTS as error:
-            yield Finding(check, Status.FIX, *reason(error))
+            yield CheckFinding(check, CheckStatus.FIX, *reason(error))
         finally:
             if connection is not None:
                 connection.close()
 
 
-def _protocol_finding(check: str, connection: Any) -> Finding:
+def _protocol_finding(check: str, connection: Any) -> CheckFinding:
     versions: dict[int, tuple[int, int]] = connection._versions  # noqa: SLF001 - aiokafka has no public API for it
     for request in _NEEDED:
         low, high = versions.get(request.API_KEY, (1, 0))
         if not any(low <= one.API_VERSION <= high for one in request._CLASSES):  # noqa: SLF001 - as above
             name = request.__name__.removesuffix("Request")
             advice = "use a broker of Kafka 2.1 or newer, and the newest aiokafka"
-            return Finding(check, Status.FIX, f"it speaks {name} {low} to {high}, which this client does not", advice)
+            return CheckFinding(
+                check, CheckStatus.FIX, f"it speaks {name} {low} to {high}, which this client does not", advice
+            )
     spoken = ", ".join(
         f"{request.__name__.removesuffix('Request')} to version {versions[request.API_KEY][1]}" for request in _NEEDED
     )
@@ -133,8 +142,8 @@ def _protocol_finding(check: str, connection: Any) -> Finding:
         left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
         if left < EXPIRES_SOON_S:
             found = f"its certificate ends on {certificate['notAfter']}"
-            return Finding(check, Status.NOTE, found, "renew it before clients are refused")
-    return Finding(check, Status.OK, f"answers; {spoken}")
+            return CheckFinding(check, CheckStatus.NOTE, found, "renew it before clients are refused")
+    return CheckFinding(check, CheckStatus.OK, f"answers; {spoken}")
 
 
 def _address(server: str) -> tuple[str, int]:
@@ -144,19 +153,19 @@ def _address(server: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def _cluster(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
+async def _cluster(settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     cluster = await admin.describe_cluster()
     brokers = cluster["brokers"]
     found = f"{len(brokers)} broker{'s' * (len(brokers) != 1)}, cluster {cluster.get('cluster_id')}"
     copies = settings.replication or 3
     if len(brokers) < copies:
         advice = "fine for a trial; three brokers survive the loss of one"
-        yield Finding("cluster", Status.NOTE, f"{found}: topics cannot have {copies} copies", advice)
+        yield CheckFinding("cluster", CheckStatus.NOTE, f"{found}: topics cannot have {copies} copies", advice)
     else:
-        yield Finding("cluster", Status.OK, found)
+        yield CheckFinding("cluster", CheckStatus.OK, found)
 
 
-async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
+async def _topics(settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     planned = {topic.name: topic for topic in plan(settings)}
     described = [topic for topic in await admin.describe_topics() if topic["topic"] in planned]
     async with asyncio.timeout(PATIENCE_S):
@@ -166,11 +175,11 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
         some = ", ".join(one.topic for one in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
         found = f"{len(missing)} of {len(planned)} do not exist: {some}"
         advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
-        yield Finding("topics", Status.FIX, found, advice)
+        yield CheckFinding("topics", CheckStatus.FIX, found, advice)
     for one in differences:
         if one.what != "missing":
             found = f"{one.topic}: {one.what} is {one.found or 'unknown'}, should be {one.wanted}"
-            yield Finding("topics", Status.NOTE if one.chosen else Status.FIX, found, one.advice)
+            yield CheckFinding("topics", CheckStatus.NOTE if one.chosen else CheckStatus.FIX, found, one.advice)
     parts = [(topic["topic"], part) for topic in described for part in topic["partitions"]]
     for what, bad, advice in (
         ("without a leader", [p for p in parts if p[1]["leader"] < 0], "start the broker that has them"),
@@ -182,30 +191,32 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     ):
         if bad:
             some = ", ".join(f"{name} {part['partition']}" for name, part in bad[:SHOWN])
-            yield Finding("partitions", Status.FIX, f"{len(bad)} {what}: {some}", advice)
+            yield CheckFinding("partitions", CheckStatus.FIX, f"{len(bad)} {what}: {some}", advice)
             break
     else:
-        yield Finding("partitions", Status.OK, f"{len(parts):,} of {len(described)} topics, each with a leader")
+        yield CheckFinding(
+            "partitions", CheckStatus.OK, f"{len(parts):,} of {len(described)} topics, each with a leader"
+        )
     if not [one for one in differences if not one.chosen]:
         found = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} visible ones"
-        yield Finding("topics", Status.OK, f"{found} fit")
+        yield CheckFinding("topics", CheckStatus.OK, f"{found} fit")
 
 
-def _wanted_rights(settings: KafkaSettings, role: Role) -> dict[str, set[str]]:
+def _wanted_rights(settings: KafkaSettings, role: TopicRole) -> dict[str, set[str]]:
     wanted: dict[str, set[str]] = {}
     for topic in TOPICS.values():
         needs = {"Read"} if role in topic.readers else set()
         needs |= {"Write"} if role in topic.writers else set()
         if needs:
             wanted[settings.topic(topic.name)] = needs
-    if role is Role.WORKER:
+    if role is TopicRole.WORKER:
         for planned in plan(settings):
             if planned.name not in wanted and planned.essential:  # the changelogs
                 wanted[planned.name] = {"Read", "Write"}
     return wanted
 
 
-async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncIterator[Finding]:
+async def _rights(settings: KafkaSettings, admin: Any, role: TopicRole) -> AsyncIterator[CheckFinding]:
     wanted = _wanted_rights(settings, role)
     existing = set(await admin.list_topics())
     check = f"rights as {role}"
@@ -215,20 +226,22 @@ async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
             hidden_names = await hidden_topics(client, [name for name in wanted if name not in existing])
             rights = await rights_on(admin, [name for name in wanted if name in existing.union(hidden_names)])
     except (*_REFUSED, NotImplementedError) as error:
-        yield Finding(check, Status.SKIPPED, f"the brokers do not report it: {_message(error)}")
+        yield CheckFinding(check, CheckStatus.SKIPPED, f"the brokers do not report it: {_message(error)}")
         return
     unreported = [name for name, have in rights.items() if have is None]
     missing = {
         name: sorted(wanted[name] - have) for name, have in rights.items() if have is not None and wanted[name] - have
     }
     for name, needs in missing.items():
-        yield Finding(check, Status.FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name))
+        yield CheckFinding(
+            check, CheckStatus.FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name)
+        )
     if unreported:
-        yield Finding(check, Status.SKIPPED, f"the brokers do not report rights on {len(unreported)} topics")
+        yield CheckFinding(check, CheckStatus.SKIPPED, f"the brokers do not report rights on {len(unreported)} topics")
     elif not missing and rights:
-        yield Finding(check, Status.OK, f"all that is needed on {len(rights)} topics")
+        yield CheckFinding(check, CheckStatus.OK, f"all that is needed on {len(rights)} topics")
     elif not rights:
-        yield Finding(check, Status.SKIPPED, "there is no topic to have rights on")
+        yield CheckFinding(check, CheckStatus.SKIPPED, "there is no topic to have rights on")
 
 
 def _acl(settings: KafkaSettings, needs: list[str], topic: str) -> str:
@@ -237,7 +250,7 @@ def _acl(settings: KafkaSettings, needs: list[str], topic: str) -> str:
     return f"kafka-acls --add --allow-principal User:{user} {operations} --topic {topic}"
 
 
-async def _clock(_settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
+async def _clock(_settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     try:
         async with asyncio.timeout(PATIENCE_S):
             clock = await clock_of(admin)
@@ -245,39 +258,43 @@ async def _clock(_settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
         reason = (
             f"the brokers do not report their time ({_message(error)}); it needs Describe on the cluster, and KRaft"
         )
-        yield Finding("clock", Status.SKIPPED, reason)
+        yield CheckFinding("clock", CheckStatus.SKIPPED, reason)
         return
     side = "ahead of" if clock.ahead_s > 0 else "behind"
     found = f"the controller's is {abs(clock.ahead_s):.2f} s {side} ours, give or take {clock.uncertain_s:.2f}"
     if abs(clock.ahead_s) - clock.uncertain_s > MAX_SKEW_S:
-        yield Finding("clock", Status.FIX, found, "synchronise both clocks (NTP): windows and deadlines depend on them")
+        yield CheckFinding(
+            "clock", CheckStatus.FIX, found, "synchronise both clocks (NTP): windows and deadlines depend on them"
+        )
     else:
-        yield Finding("clock", Status.OK, found)
+        yield CheckFinding("clock", CheckStatus.OK, found)
 
 
-async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncIterator[Finding]:
+async def _groups(settings: KafkaSettings, admin: Any, role: TopicRole) -> AsyncIterator[CheckFinding]:
     groups = {settings.app_id: "worker", f"{settings.app_id}-history": "recorder"}
     for name, kind in groups.items():
         check = f"group {name}"
-        needs_read = role is Role.WORKER if kind == "worker" else role is Role.RECORDER
+        needs_read = role is TopicRole.WORKER if kind == "worker" else role is TopicRole.RECORDER
         try:
             async with asyncio.timeout(PATIENCE_S):
                 group = await group_of(admin, name)
         except (*_REFUSED, NotImplementedError) as error:
-            status = Status.FIX if needs_read else Status.SKIPPED
+            status = CheckStatus.FIX if needs_read else CheckStatus.SKIPPED
             advice = "this user needs Describe on the group, the workers' own needs Read"
-            yield Finding(check, status, f"cannot be seen: {_message(error)}", advice)
+            yield CheckFinding(check, status, f"cannot be seen: {_message(error)}", advice)
             continue
         if needs_read and group.rights is not None and "Read" not in group.rights:
             user = settings.security.username or "…"
             advice = f"kafka-acls --add --allow-principal User:{user} --operation Read --group {name}"
-            yield Finding(check, Status.FIX, "no Read on the group", advice)
+            yield CheckFinding(check, CheckStatus.FIX, "no Read on the group", advice)
         elif group.members:
             hosts = ", ".join(sorted({host for _, host in group.members}))
-            yield Finding(check, Status.OK, f"{group.state}, {len(group.members)} {kind}s on {hosts}")
+            yield CheckFinding(check, CheckStatus.OK, f"{group.state}, {len(group.members)} {kind}s on {hosts}")
         else:
-            status, advice = (Status.NOTE, "start `trustfold worker`") if kind == "worker" else (Status.SKIPPED, "")
-            yield Finding(check, status, f"no {kind} runs", advice)
+            status, advice = (
+                (CheckStatus.NOTE, "start `trustfold worker`") if kind == "worker" else (CheckStatus.SKIPPED, "")
+            )
+            yield CheckFinding(check, status, f"no {kind} runs", advice)
 
 
 async def _workers(settings: KafkaSettings, admin: Any) -> int | None:
@@ -289,11 +306,11 @@ async def _workers(settings: KafkaSettings, admin: Any) -> int | None:
         return None
 
 
-async def _lag(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
+async def _lag(settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     try:
         groups = await group_lags(settings)
     except _REFUSED as error:
-        yield Finding("lag", Status.SKIPPED, _message(error))
+        yield CheckFinding("lag", CheckStatus.SKIPPED, _message(error))
         return
     running = await _workers(settings, admin)
     for group in groups:
@@ -301,27 +318,27 @@ async def _lag(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterato
         found = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
         if lost:
             advice = "start more of them, or keep topics longer (retention.ms)"
-            yield Finding("lag", Status.FIX, f"{found}; {lost:,} were deleted before they were read", advice)
+            yield CheckFinding("lag", CheckStatus.FIX, f"{found}; {lost:,} were deleted before they were read", advice)
         elif group.role == "worker" and group.records and running == 0:
             advice = "start `trustfold worker`: nothing is folded, and guards see old decisions"
-            yield Finding("lag", Status.FIX, f"{found}, and no worker runs", advice)
+            yield CheckFinding("lag", CheckStatus.FIX, f"{found}, and no worker runs", advice)
         else:
-            yield Finding("lag", Status.OK, found)
+            yield CheckFinding("lag", CheckStatus.OK, found)
 
 
-async def _publishers(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+async def _publishers(settings: KafkaSettings, _admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     try:
         records, ends = await read(settings, settings.topic("events"), most=LATEST)
     except _REFUSED as error:
-        yield Finding(_PUBLISHERS, Status.SKIPPED, f"the latest events cannot be read: {_message(error)}")
+        yield CheckFinding(_PUBLISHERS, CheckStatus.SKIPPED, f"the latest events cannot be read: {_message(error)}")
         return
     yield publisher_finding(records, len(ends), time.time() * 1000)
 
 
-def publisher_finding(records: Sequence[Stored], partitions: int, now_ms: float) -> Finding:
+def publisher_finding(records: Sequence[StoredRecord], partitions: int, now_ms: float) -> CheckFinding:
     """Finding whether publishers key and stamp their events rightly, from the latest records of `events`."""
     kinds: Counter[str] = Counter()
-    examples: dict[str, Stored] = {}
+    examples: dict[str, StoredRecord] = {}
     for record in records:
         kind = mistake_of(record.key.encode(), record.value, record.partition, partitions)
         if kind:
@@ -336,41 +353,47 @@ def publisher_finding(records: Sequence[Stored], partitions: int, now_ms: float)
         found = (
             f"of the latest {len(records):,} events {count:,} are keyed wrongly; the one at {examples[kind].ref} {what}"
         )
-        return Finding(_PUBLISHERS, Status.FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
+        return CheckFinding(_PUBLISHERS, CheckStatus.FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
     if ahead > MAX_SKEW_S:
         found = f"an event is stamped {ahead:,.0f} s ahead of this machine's clock"
-        return Finding(_PUBLISHERS, Status.FIX, found, "synchronise the publishers' clocks (NTP)")
-    return Finding(_PUBLISHERS, Status.OK, f"the latest {len(records):,} events are keyed and stamped rightly")
+        return CheckFinding(_PUBLISHERS, CheckStatus.FIX, found, "synchronise the publishers' clocks (NTP)")
+    return CheckFinding(
+        _PUBLISHERS, CheckStatus.OK, f"the latest {len(records):,} events are keyed and stamped rightly"
+    )
 
 
-async def _rules(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+async def _rules(settings: KafkaSettings, _admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     try:
         records, _ = await read(settings, settings.topic(RULES_TOPIC))
     except _REFUSED as error:
-        yield Finding(_RULES, Status.SKIPPED, f"it is not known which rules are used: {_message(error)}")
+        yield CheckFinding(_RULES, CheckStatus.SKIPPED, f"it is not known which rules are used: {_message(error)}")
         return
     yield rules_finding(records)
 
 
-def rules_finding(records: Iterable[Stored]) -> Finding:
+def rules_finding(records: Iterable[StoredRecord]) -> CheckFinding:
     """Finding whether all partitions use the same rules, from the records of `rules` in log order."""
     latest = {record.key: record.value for record in records if record.value is not None}
     if not latest:
-        return Finding(_RULES, Status.SKIPPED, "no worker has folded anything yet")
+        return CheckFinding(_RULES, CheckStatus.SKIPPED, "no worker has folded anything yet")
     try:
         names = {place: fingerprint(rules_in_force(value)) for place, value in latest.items()}
     except msgspec.ValidationError as error:
-        return Finding(_RULES, Status.SKIPPED, f"another version wrote them: {_message(error)}")
+        return CheckFinding(_RULES, CheckStatus.SKIPPED, f"another version wrote them: {_message(error)}")
     by_name: dict[str, list[str]] = {}
     for place, name in sorted(names.items()):
         by_name.setdefault(name, []).append(place)
     if len(by_name) == 1:
-        return Finding(_RULES, Status.OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})")
+        return CheckFinding(
+            _RULES, CheckStatus.OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})"
+        )
     found = "; ".join(
         f"{name}: {', '.join(places[:SHOWN])}{', …' if len(places) > SHOWN else ''}" for name, places in by_name.items()
     )
     advice = "give every worker the same files and TRUSTFOLD_* variables, and restart those with other ones"
-    return Finding(_RULES, Status.FIX, f"partitions are folded by {len(by_name)} different rules ({found})", advice)
+    return CheckFinding(
+        _RULES, CheckStatus.FIX, f"partitions are folded by {len(by_name)} different rules ({found})", advice
+    )
 
 
 def _message(error: BaseException) -> str:

@@ -15,17 +15,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .. import __version__
-from ..config import ENVIRONMENT, RuleFiles, Settings
+from ..config import ENVIRONMENT, EnvironmentSettings, RuleFiles
 from ..errors import ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..integrations.hook_client import ANSWER_S, MAX_READ_BYTES, PAUSE_S
 from ..schemas.decision_text import counted
 from ..security.private_files import existing, is_read_only
-from ..streams.embedded.store_views import Views
+from ..streams.embedded.store_views import StoreViews
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
-from .clients.base import Rights
+from .clients.base import TargetRights
 from .clients.http import HttpTarget
-from .connect import Connections, double_count_warning
+from .connect import ConnectionFile, double_count_warning
 from .service import UserService
 
 LIBRARIES = {
@@ -47,7 +47,7 @@ LOW_BYTES = 1 << 30
 LOW_SHARE = 0.05
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     """Status of a check."""
 
     OK = "ok"
@@ -59,7 +59,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """The outcome of one check.
 
     Attributes:
@@ -69,18 +69,18 @@ class Finding:
     """
 
     check: str
-    status: Status
+    status: CheckStatus
     found: str
     advice: str = ""
 
 
-def examine_installation() -> Iterator[Finding]:
+def examine_installation() -> Iterator[CheckFinding]:
     """Check installed versions, extras and the names of environment variables."""
     yield from _versions()
     yield from _variables()
 
 
-def examine_machine(settings: Settings) -> Iterator[Finding]:
+def examine_machine(settings: EnvironmentSettings) -> Iterator[CheckFinding]:
     """Check files of rules, store, history, the running `up` and agents' hooks."""
     yield _file("rules", "TRUSTFOLD_RULES", settings.rules_file, lambda path: RuleFiles(path).load())
     yield _file("policies", "TRUSTFOLD_POLICIES", settings.policies_file, lambda path: RuleFiles(None, path).load())
@@ -91,7 +91,7 @@ def examine_machine(settings: Settings) -> Iterator[Finding]:
     yield from _hooks()
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[CheckFinding]:
     found, missing = [], set()
     for library, extra in LIBRARIES.items():
         try:
@@ -99,151 +99,169 @@ def _versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             missing.add(extra)
     ours = [f"trustfold {__version__}", f"Python {platform.python_version()}", *found]
-    yield Finding("versions", Status.OK, ", ".join(ours))
+    yield CheckFinding("versions", CheckStatus.OK, ", ".join(ours))
     if missing:
         names = ",".join(sorted(missing))
-        yield Finding("extras", Status.NOTE, f"incomplete: {names}", f"pip install 'trustfold[{names}]' if wanted")
+        yield CheckFinding(
+            "extras", CheckStatus.NOTE, f"incomplete: {names}", f"pip install 'trustfold[{names}]' if wanted"
+        )
 
 
-def _variables() -> Iterator[Finding]:
+def _variables() -> Iterator[CheckFinding]:
     given = sorted(name for name in os.environ if name.startswith("TRUSTFOLD_"))
     unknown = [name for name in given if name not in KNOWN_VARIABLES]
-    yield Finding(
-        "environment", Status.OK, ", ".join(name for name in given if name not in unknown) or "nothing is set"
+    yield CheckFinding(
+        "environment", CheckStatus.OK, ", ".join(name for name in given if name not in unknown) or "nothing is set"
     )
     for name in unknown:
         near = get_close_matches(name, KNOWN_VARIABLES, n=1, cutoff=0.8)
         advice = f"did you mean {near[0]}?" if near else "docs/operating.md lists every variable"
-        yield Finding("environment", Status.NOTE, f"{name} is set, but no setting has that name", advice)
+        yield CheckFinding("environment", CheckStatus.NOTE, f"{name} is set, but no setting has that name", advice)
 
 
-def _file(check: str, variable: str, path: Path | None, load: Callable[[Path], object]) -> Finding:
+def _file(check: str, variable: str, path: Path | None, load: Callable[[Path], object]) -> CheckFinding:
     if path is None:
-        return Finding(check, Status.SKIPPED, f"no file is named ({variable}): defaults apply")
+        return CheckFinding(check, CheckStatus.SKIPPED, f"no file is named ({variable}): defaults apply")
     try:
         load(path)
     except TrustfoldError as error:
-        return Finding(check, Status.FIX, str(error), f"correct the file, or change {variable}")
-    return Finding(check, Status.OK, f"{path} loads")
+        return CheckFinding(check, CheckStatus.FIX, str(error), f"correct the file, or change {variable}")
+    return CheckFinding(check, CheckStatus.OK, f"{path} loads")
 
 
-def _environment_rules(settings: Settings) -> Finding:
+def _environment_rules(settings: EnvironmentSettings) -> CheckFinding:
     try:
         settings.environment()
     except ConfigError as error:
-        return Finding("settings", Status.FIX, str(error), "correct that variable")
+        return CheckFinding("settings", CheckStatus.FIX, str(error), "correct that variable")
     if not settings.enabled:
-        return Finding("settings", Status.NOTE, settings.switched_off, "unset TRUSTFOLD_ENABLED to enable decisions")
-    return Finding("settings", Status.OK, "the environment's settings are valid")
+        return CheckFinding(
+            "settings", CheckStatus.NOTE, settings.switched_off, "unset TRUSTFOLD_ENABLED to enable decisions"
+        )
+    return CheckFinding("settings", CheckStatus.OK, "the environment's settings are valid")
 
 
-def _store(path: Path) -> Finding:
+def _store(path: Path) -> CheckFinding:
     if not path.exists():
         place = disk("store", path, "TRUSTFOLD_DB")
-        if place.status is not Status.OK:
+        if place.status is not CheckStatus.OK:
             return place
-        return Finding("store", Status.SKIPPED, f"{path} does not exist yet; `trustfold up` creates it")
+        return CheckFinding("store", CheckStatus.SKIPPED, f"{path} does not exist yet; `trustfold up` creates it")
     try:
-        with closing(Views.open(path)) as views:
+        with closing(StoreViews.open(path)) as views:
             fault = views.noted("rules_fault")
             outputs = views.next_offset() - 1
     except TrustfoldError as error:
-        return Finding("store", Status.FIX, str(error), "see the message, or name another store (TRUSTFOLD_DB)")
+        return CheckFinding(
+            "store", CheckStatus.FIX, str(error), "see the message, or name another store (TRUSTFOLD_DB)"
+        )
     if fault:
-        return Finding("store", Status.FIX, f"{path}: the rules in force are older: {fault}", "correct the rules file")
+        return CheckFinding(
+            "store", CheckStatus.FIX, f"{path}: the rules in force are older: {fault}", "correct the rules file"
+        )
     place = disk("store", path, "TRUSTFOLD_DB")
     return (
-        place if place.status is not Status.OK else Finding("store", Status.OK, f"{outputs:,} outputs; {place.found}")
+        place
+        if place.status is not CheckStatus.OK
+        else CheckFinding("store", CheckStatus.OK, f"{outputs:,} outputs; {place.found}")
     )
 
 
-def _history(path: Path) -> Finding:
+def _history(path: Path) -> CheckFinding:
     try:
         from ..history.locations import address_of
 
         address = address_of(path)
     except ImportError as missing:
-        return Finding("history", Status.SKIPPED, f"DuckDB is not installed here ({missing})")
+        return CheckFinding("history", CheckStatus.SKIPPED, f"DuckDB is not installed here ({missing})")
     except ConfigError as fault:
-        return Finding("history", Status.FIX, str(fault), "name a directory or a store (TRUSTFOLD_HISTORY)")
+        return CheckFinding("history", CheckStatus.FIX, str(fault), "name a directory or a store (TRUSTFOLD_HISTORY)")
     if address is not None:
         found = f"{address} is an object store: `history`, `report`, `sql` and `whatif` read it"
-        return Finding("history", Status.NOTE, found, "`record`, `up` and `web` need a local directory")
+        return CheckFinding("history", CheckStatus.NOTE, found, "`record`, `up` and `web` need a local directory")
     if not path.exists():
         place = disk("history", path, "TRUSTFOLD_HISTORY")
-        if place.status is not Status.OK:
+        if place.status is not CheckStatus.OK:
             return place
-        return Finding("history", Status.SKIPPED, f"{path} does not exist yet; `trustfold record` creates it")
+        return CheckFinding("history", CheckStatus.SKIPPED, f"{path} does not exist yet; `trustfold record` creates it")
     if not path.is_dir():
-        return Finding("history", Status.FIX, f"{path} is not a directory", "name a directory (TRUSTFOLD_HISTORY)")
+        return CheckFinding(
+            "history", CheckStatus.FIX, f"{path} is not a directory", "name a directory (TRUSTFOLD_HISTORY)"
+        )
     return disk("history", path, "TRUSTFOLD_HISTORY")
 
 
-def _server(settings: Settings) -> Finding:
+def _server(settings: EnvironmentSettings) -> CheckFinding:
     url, token, own = settings.url, settings.token, ""
     if not url:
         service = UserService()
         if (running := service.running()) is None:
-            return Finding(
-                "server", Status.SKIPPED, "no running `up` is named (TRUSTFOLD_URL), and this user's does not run"
+            return CheckFinding(
+                "server", CheckStatus.SKIPPED, "no running `up` is named (TRUSTFOLD_URL), and this user's does not run"
             )
         url, token, own = running[1], service.token, "this user's, "
     try:
-        overview = HttpTarget(url, Rights(token)).overview()
+        overview = HttpTarget(url, TargetRights(token)).overview()
     except TrustfoldError as error:
-        return Finding("server", Status.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
+        return CheckFinding(
+            "server", CheckStatus.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN"
+        )
     if overview.fault:
-        return Finding("server", Status.FIX, f"{url} uses older rules: {overview.fault}", "correct the file")
-    return Finding("server", Status.OK, f"{own}{url} answers; {counted(len(overview.states), 'key')}")
+        return CheckFinding("server", CheckStatus.FIX, f"{url} uses older rules: {overview.fault}", "correct the file")
+    return CheckFinding("server", CheckStatus.OK, f"{own}{url} answers; {counted(len(overview.states), 'key')}")
 
 
-def _hooks() -> Iterator[Finding]:
+def _hooks() -> Iterator[CheckFinding]:
     """Findings about connected agents, and whether their hooks reach the server."""
     service = UserService()
-    connections = Connections(service.home).faults()
+    connections = ConnectionFile(service.home).faults()
     if not connections:
-        yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
+        yield CheckFinding("agent hooks", CheckStatus.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
         return
     found = service.running()
     reporting: dict[str, dict[str, object]] = {}
     faults: dict[str, int] = {}
     if found is None:
-        yield Finding("agent hooks", Status.FIX, "the server they call does not answer", "trustfold up --detach")
+        yield CheckFinding(
+            "agent hooks", CheckStatus.FIX, "the server they call does not answer", "trustfold up --detach"
+        )
     else:
         try:
-            report = HttpTarget(found[1], Rights(service.token)).hooks()
+            report = HttpTarget(found[1], TargetRights(service.token)).hooks()
             reporting, faults = report.agents, report.faults
         except TrustfoldError as error:
-            yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
+            yield CheckFinding("agent hooks", CheckStatus.FIX, str(error), "trustfold up --stop; trustfold up --detach")
         if not service.socket.is_socket():
-            yield Finding(
-                "agent hooks", Status.FIX, f"the server has no socket for them at {service.socket}",
+            yield CheckFinding(
+                "agent hooks", CheckStatus.FIX, f"the server has no socket for them at {service.socket}",
                 f"chmod 700 {shlex.quote(str(service.home))}; trustfold up --stop; trustfold up --detach",
             )  # fmt: skip
     if late := service.latest_timeout():
-        yield Finding(
-            "agent hooks", Status.NOTE, f"at {late} one had no answer within {ANSWER_S:g} s: agents went on without "
-            f"trustfold, and their hooks did not ask it for {PAUSE_S:.0f} s",
+        yield CheckFinding(
+            "agent hooks", CheckStatus.NOTE, f"at {late} one had no answer within {ANSWER_S:g} s: agents went on "
+            f"without trustfold, and their hooks did not ask it for {PAUSE_S:.0f} s",
         )  # fmt: skip
     if faults:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(faults.items()))
-        yield Finding(
-            "agent hooks", Status.NOTE, f"not evaluated, and so let pass, since the server started: {reasons} "
+        yield CheckFinding(
+            "agent hooks", CheckStatus.NOTE, f"not evaluated, and so let pass, since the server started: {reasons} "
             f"(too_large: more than {MAX_READ_BYTES >> 20} MiB, or too many names)",
         )  # fmt: skip
     for agent, file, fault in connections:
         count = reporting.get(agent, {}).get("hooks", 0)
         if fault:
-            yield Finding(
-                "agent hooks", Status.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
+            yield CheckFinding(
+                "agent hooks", CheckStatus.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
             )
         else:
-            yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} received since the server started")
+            yield CheckFinding(
+                "agent hooks", CheckStatus.OK, f"{agent}: {file}; {count} received since the server started"
+            )
             if twice := double_count_warning(agent):
-                yield Finding("agent hooks", Status.NOTE, twice)
+                yield CheckFinding("agent hooks", CheckStatus.NOTE, twice)
 
 
-def disk(check: str, path: Path, variable: str) -> Finding:
+def disk(check: str, path: Path, variable: str) -> CheckFinding:
     """Finding whether a file or directory, existing or not, can be written and has space left.
 
     `variable` names another place.
@@ -252,17 +270,19 @@ def disk(check: str, path: Path, variable: str) -> Finding:
     directory = place if place.is_dir() else place.parent
     if is_read_only(place):
         found = f"{path} cannot be written: the file system of {directory} is mounted read-only"
-        return Finding(check, Status.FIX, found, f"mount it for writing, or name another place ({variable})")
+        return CheckFinding(check, CheckStatus.FIX, found, f"mount it for writing, or name another place ({variable})")
     for one in (place, directory):
         if not os.access(one, os.W_OK):
             found = f"{path} cannot be written: this user may not write {one}"
-            return Finding(check, Status.FIX, found, f"give this user the right, or name another place ({variable})")
+            return CheckFinding(
+                check, CheckStatus.FIX, found, f"give this user the right, or name another place ({variable})"
+            )
     total, _, free = shutil.disk_usage(directory)
     found = f"{path}: {_size(free)} free of {_size(total)}"
     if free < LOW_BYTES or free < total * LOW_SHARE:
         advice = f"free some space in {directory}: a full disk stops all writing; or name another place ({variable})"
-        return Finding(check, Status.FIX, f"{found}: the disk is {'nearly ' if free else ''}full", advice)
-    return Finding(check, Status.OK, found)
+        return CheckFinding(check, CheckStatus.FIX, f"{found}: the disk is {'nearly ' if free else ''}full", advice)
+    return CheckFinding(check, CheckStatus.OK, found)
 
 
 def _size(number: int) -> str:

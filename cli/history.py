@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from ..config import DEFAULT_HISTORY, Settings
+from ..config import DEFAULT_HISTORY, EnvironmentSettings
 from ..errors import ConfigError, NotInstalled
 from ..history.files import places_of
-from ..history.filters import EVERYTHING, Filters, moment_of, span_of
+from ..history.filters import EVERYTHING, HistoryFilters, moment_of, span_of
 from .options import json_option
 from .render import console, note, write_json
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from ..history.reports import Answer
+    from ..history.reports import QuestionAnswer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ LONGEST = timedelta(days=3650)
 """Longest period that can be compared."""
 
 
-class Chosen(NamedTuple):
+class HistoryChoice(NamedTuple):
     """Selection of histories and filters for a command.
 
     Attributes:
@@ -43,7 +43,7 @@ class Chosen(NamedTuple):
     """
 
     roots: tuple[Path, ...]
-    filters: Filters
+    filters: HistoryFilters
 
     @property
     def narrowed(self) -> bool:
@@ -86,8 +86,8 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
         if start and end and start >= end:
             raise ConfigError(f"--since {since} is not before --until {until}; the range is empty")
         named = {name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
-        filters = Filters(start, end, **named)
-        command(chosen=Chosen(roots or usual_places(), filters), **rest)
+        filters = HistoryFilters(start, end, **named)
+        command(chosen=HistoryChoice(roots or usual_places(), filters), **rest)
 
     options = [
         click.option(f"--{name}", f"{name}s", metavar="NAME", multiple=True, help=f"{what} Give it again for several.")
@@ -106,12 +106,12 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def usual_places() -> tuple[Path, ...]:
     """Directories of the configured history with records, one for each source; the first one if there are none."""
-    root = Settings.from_env().history
+    root = EnvironmentSettings.from_env().history
     return tuple(one for one in places_of(root) if any(one.glob("*/date=*"))) or (root,)
 
 
 def open_history(
-    roots: Sequence[Path], filters: Filters = EVERYTHING, *, query: str | None = None
+    roots: Sequence[Path], filters: HistoryFilters = EVERYTHING, *, query: str | None = None
 ) -> DuckDBPyConnection:
     """Open the catalogue of one or several histories, for any query or one; without any, of the configured one.
 
@@ -132,7 +132,7 @@ def open_history(
 @click.option("--with", "span", metavar="SPAN", help=f"For `compare`: how long each period is. [default: {COMPARED}]")
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
 @json_option("One JSON document: the rows as objects.")
-def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_json: bool) -> None:
+def history(*, question: str, chosen: HistoryChoice, span: str | None, limit: int, as_json: bool) -> None:
     """Answer a QUESTION about the recorded past; without one, show the latest decisions.
 
     now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
@@ -169,7 +169,7 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
         note(meaning + (f" Filters: {filters.description()}." if filters.description() else ""))
 
 
-def show(answer: Answer) -> None:
+def show(answer: QuestionAnswer) -> None:
     """Print an answer as a table, and how many rows it leaves out."""
     from .history_view import table_of
 
@@ -198,14 +198,16 @@ _RATES = (
 def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_json: bool) -> None:
     """Compare the last span with the one before: new failures, and tools and models that got worse or better."""
     from ..history.queries import ask, plain, run
-    from ..history.reports import Question
+    from ..history.reports import CatalogueQuestion
     from .history_view import as_json as objects
 
     length = f"INTERVAL {int(span.total_seconds() * 1000)} MILLISECOND"
     _, ((end, first),) = run(connection, _PERIOD)
     questions = (
-        Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
-        Question("rates", "Which tools and models got worse?", f"{_RATES} FROM compared_rates({length}) LIMIT $limit"),
+        CatalogueQuestion("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
+        CatalogueQuestion(
+            "rates", "Which tools and models got worse?", f"{_RATES} FROM compared_rates({length}) LIMIT $limit"
+        ),
     )
     answers = [ask(connection, question, limit) for question in questions]
     periods = (

@@ -21,7 +21,7 @@ from .render import data, note, output_file
 from .replay import check_files
 
 if TYPE_CHECKING:
-    from ..ingest import Defaults, Skipped
+    from ..ingest import LogDefaults, SkippedLines
 
 FORMATS = (
     "openai",
@@ -60,11 +60,11 @@ def import_logs(
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
     from ..guard.privacy import secrets_in
-    from ..ingest import Defaults, InOrderOfTime, Run
+    from ..ingest import ImportRun, InOrderOfTime, LogDefaults
     from ..security.redaction import redact, redact_record
 
     files = log_files(names)
-    run = Run() if keep_secrets else Run(redact=redact, secrets_in=secrets_in)
+    run = ImportRun() if keep_secrets else ImportRun(redact=redact, secrets_in=secrets_in)
     sessions: set[bytes] = set()
     damages: list[str] = []
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def import_logs(
         stack.callback(events.close)
         for file in files:
             try:
-                for event in _events(Defaults(session, workspace, file.source, file.name, run), origin, damages):
+                for event in _events(LogDefaults(session, workspace, file.source, file.name, run), origin, damages):
                     events.add(event)
                     sessions.add(_session_of(event))
             except ConfigError as error:
@@ -97,23 +97,23 @@ def import_logs(
     sys.stdout.flush()
 
 
-def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Iterator[bytes]:
+def _events(defaults: LogDefaults, origin: str | None, damages: list[str]) -> Iterator[bytes]:
     """Events of one file.
 
     Raises:
         ConfigError: the file has no line of the format, or none of any known format.
     """
-    from ..ingest import IMPORTERS, Skipped, objects_of, recognised
+    from ..ingest import IMPORTERS, SkippedLines, objects_of, recognised
 
     with open_lines(defaults.file) as opened:
         lines = lines_of(opened, damages, defaults.file)
         if origin is None:
             first = list(islice(lines, DETECTION_LINES))
             looked = first if len(first) < DETECTION_LINES else first[:-1]
-            origin = recognised(objects_of(looked, defaults.file, Skipped()))
+            origin = recognised(objects_of(looked, defaults.file, SkippedLines()))
             if not origin and len(first) == DETECTION_LINES:
                 first += lines
-                origin = recognised(objects_of(first, defaults.file, Skipped()))
+                origin = recognised(objects_of(first, defaults.file, SkippedLines()))
             if not origin:
                 raise ConfigError(
                     f"{defaults.file}: none of the formats {', '.join(FORMATS)} is recognised; name it with --format"
@@ -122,7 +122,7 @@ def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Itera
         yield from IMPORTERS[origin](lines, defaults)
 
 
-def _note_skipped(skipped: Skipped) -> None:
+def _note_skipped(skipped: SkippedLines) -> None:
     """Print the skipped lines on standard error."""
     for text in skipped.first:
         note(f"left out: {text}")

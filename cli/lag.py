@@ -17,7 +17,7 @@ from .render import ExitCode, console, note, write_json
 from .terminal import BAD, lined_table
 
 if TYPE_CHECKING:
-    from ..streams.kafka.lag import Lag
+    from ..streams.kafka.lag import PartitionLag
 
 
 class GroupLag(NamedTuple):
@@ -29,7 +29,7 @@ class GroupLag(NamedTuple):
 
     role: str
     name: str
-    partitions: list[Lag]
+    partitions: list[PartitionLag]
 
     @property
     def records(self) -> int:

@@ -134,7 +134,7 @@ _CANCELLED_QUERY = "Query interrupted"
 """Message of the RuntimeError that DuckDB raises in place of KeyboardInterrupt while it runs a query."""
 
 
-class Cli(LazyGroup):
+class RootGroup(LazyGroup):
     """Root command group: each expected error becomes one line and an exit code, without a traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -197,7 +197,7 @@ def _name_commands(error: click.UsageError) -> None:
 
 
 @click.group(
-    cls=Cli,
+    cls=RootGroup,
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EXIT_CODES_HELP,

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..config import Settings
+from ..config import EnvironmentSettings
 from ..errors import ConfigError, NotInstalled
 from .render import note
 from .service import UserService
@@ -69,7 +69,7 @@ def mcp_proxy(
 
 def _reached(url: str | None) -> tuple[str, str | None]:
     """Address and token (if known) of the `up` named by the option, else by the environment, else this user's own."""
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     if found := url or settings.url:
         return found, None
     service = UserService()
@@ -94,7 +94,7 @@ async def _run(
     """
     from ..guard import ToolGuard
     from ..integrations.mcp_proxy import SETTINGS, McpProxy
-    from ..integrations.mcp_upstream import STOP_S, Upstream, lines_of
+    from ..integrations.mcp_upstream import STOP_S, RestartingServer, lines_of
 
     loop = asyncio.get_running_loop()
     chosen: dict[str, Any] = {"unattended": "deny", "shadow": settings["shadow"]}
@@ -104,7 +104,7 @@ async def _run(
     to_client = await _standard_output(loop)
     async with guard, guard.session(session, settings=SETTINGS) as of_calls:
         proxy = McpProxy(guard, of_calls, to_client, name=name)
-        upstream = proxy.upstream = Upstream(opened, proxy.from_server)
+        upstream = proxy.upstream = RestartingServer(opened, proxy.from_server)
         running = loop.create_task(upstream.run(proxy.on_up, proxy.on_down))
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -8,14 +8,14 @@ import webbrowser
 
 import click
 
-from .clients.base import Target
+from .clients.base import DeploymentClient
 from .options import with_target
 from .render import echo, note
 
 
 @click.command("open")
 @with_target
-def open_(*, target: Target) -> None:
+def open_(*, target: DeploymentClient) -> None:
     """Open the dashboard of a running `up`, signed in; without a browser, print its address.
 
     The address signs in once, within five minutes. On a terminal it may give orders.

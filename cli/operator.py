@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import click
 
-from ..config import Settings
+from ..config import EnvironmentSettings
 from ..errors import ConfigError, TrustfoldError
 from ..ingest.workspaces import workspace_of
 from ..projections.calls.attempt import danger_of_key
@@ -41,7 +41,7 @@ from ..schemas.commands import (
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import BreakerUpdated, TrustUpdated
 from ..schemas.vocabulary import TrustState
-from .clients.base import Target
+from .clients.base import DeploymentClient
 from .clients.selection import keys_for_completion, stuck_keys_for_completion
 from .options import json_option, reason_option, with_target, workspace_option
 from .render import echo, note, write_json
@@ -49,14 +49,14 @@ from .service import UserService
 from .terminal import ELLIPSIS
 
 
-class Order(NamedTuple):
+class OrderOptions(NamedTuple):
     """Options that all orders share.
 
     Attributes:
         workspace: workspace of the key; None if neither the option nor the environment names one.
     """
 
-    target: Target
+    target: DeploymentClient
     workspace: str | None
     reason: str | None
     as_json: bool
@@ -103,8 +103,13 @@ def _order_options(command: Callable[..., None]) -> Callable[..., None]:
     @reason_option
     @json_option("Print the resulting decisions as JSON.")
     @wraps(command)
-    def ordering(*, target: Target, workspace: str | None, reason: str | None, as_json: bool, **rest: Any) -> None:
-        command(order=Order(target, workspace or Settings.from_env().workspace or None, reason, as_json), **rest)
+    def ordering(
+        *, target: DeploymentClient, workspace: str | None, reason: str | None, as_json: bool, **rest: Any
+    ) -> None:
+        command(
+            order=OrderOptions(target, workspace or EnvironmentSettings.from_env().workspace or None, reason, as_json),
+            **rest,
+        )
 
     return ordering
 
@@ -113,7 +118,7 @@ def _order_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("key", shell_complete=stuck_keys_for_completion)
 @_order_options
 @click.option("--yes", is_flag=True, help="Reset everything without asking.")
-def reset(*, key: str, order: Order, yes: bool) -> None:
+def reset(*, key: str, order: OrderOptions, yes: bool) -> None:
     """Restore KEY to trusted, even if blocked, and close its circuit; `all` resets every key.
 
     The name of a tool selects the tool and all its keys. Earlier failures no longer count.
@@ -134,7 +139,7 @@ def reset(*, key: str, order: Order, yes: bool) -> None:
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
 @_order_options
-def recover(*, key: str, order: Order) -> None:
+def recover(*, key: str, order: OrderOptions) -> None:
     """Restore the trust of an escalated or recovering KEY. A blocked one needs `reset`."""
     states = _escalated(_affected(order, key))
     order.send([TrustRecover(**fields) for fields in order.trust_fields(states, key)])
@@ -159,7 +164,7 @@ def recover(*, key: str, order: Order) -> None:
     help="How long the approval lasts; by default an hour, for a session a day.",
 )
 @_order_options
-def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | None, order: Order) -> None:
+def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | None, order: OrderOptions) -> None:
     """Approve one call of an escalated, recovering or dangerous KEY in advance, or all of a session."""
     if once == (session is not None):
         raise click.UsageError("say --once or --for-session")
@@ -177,7 +182,7 @@ def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | 
     order.send(commands, otherwise=f"{what} approved, unless another key or circuit stops it")
 
 
-def _refused_session(target: Target, keys: AbstractSet[str]) -> str:
+def _refused_session(target: DeploymentClient, keys: AbstractSet[str]) -> str:
     """The agent's session in which a call of one of the keys was refused or asked about last.
 
     Raises:
@@ -206,7 +211,7 @@ def _escalated(states: Sequence[TrustUpdated | BreakerUpdated]) -> list[TrustUpd
     return trust
 
 
-def _affected(order: Order, key: str) -> list[TrustUpdated | BreakerUpdated]:
+def _affected(order: OrderOptions, key: str) -> list[TrustUpdated | BreakerUpdated]:
     """States that an order about a key applies to.
 
     Raises:
@@ -246,7 +251,7 @@ def _only_one(key: str, workspaces: set[str]) -> str:
     return found
 
 
-def workspace_here(target: Target) -> str:
+def workspace_here(target: DeploymentClient) -> str:
     """Workspace of an order or setting that names none and no key: agents of this user's server work in folders."""
     own = UserService()
     if target.name == str(own.store) or own.is_at(target.name):
@@ -303,7 +308,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("tool", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
-def remove(*, tool: str, order: Order, yes: bool) -> None:
+def remove(*, tool: str, order: OrderOptions, yes: bool) -> None:
     """Refuse all calls of TOOL until it is restored."""
     _send(order, ToolRemove, tool, question=f"Take {tool} away from every agent of workspace {{}}?", yes=yes)
 
@@ -311,7 +316,7 @@ def remove(*, tool: str, order: Order, yes: bool) -> None:
 @click.command()
 @click.argument("tool", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
-def restore(*, tool: str, order: Order) -> None:
+def restore(*, tool: str, order: OrderOptions) -> None:
     """Allow calls of a removed TOOL again, trusted and with its earlier failures cleared."""
     _send(order, ToolRestore, tool)
 
@@ -332,7 +337,7 @@ def breaker() -> None:
     help="Close it after this time.",
 )
 @_yes
-def open_(*, key: str, order: Order, seconds: float | None, yes: bool) -> None:
+def open_(*, key: str, order: OrderOptions, seconds: float | None, yes: bool) -> None:
     """Stop all calls through a circuit until it is closed or the time is over."""
     question = f"Stop all calls through {key} in workspace {{}}?"
     _send(order, BreakerForceOpen, key, question=question, yes=yes, duration_s=seconds)
@@ -342,7 +347,7 @@ def open_(*, key: str, order: Order, seconds: float | None, yes: bool) -> None:
 @click.argument("key", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
-def close(*, key: str, order: Order, yes: bool) -> None:
+def close(*, key: str, order: OrderOptions, yes: bool) -> None:
     """Close a circuit with clean windows, and enforce it again after `disable` or `observe`."""
     del yes  # accepted so that scripts can pass it to every order; this one never asks
     _send(order, BreakerClose, key)
@@ -352,7 +357,7 @@ def close(*, key: str, order: Order, yes: bool) -> None:
 @click.argument("key", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
-def disable(*, key: str, order: Order, yes: bool) -> None:
+def disable(*, key: str, order: OrderOptions, yes: bool) -> None:
     """Disable a circuit: nothing is counted or refused until `breaker close`."""
     question = f"Let every call through {key} in workspace {{}}, whatever happens?"
     _send(order, BreakerDisable, key, question=question, yes=yes)
@@ -362,14 +367,14 @@ def disable(*, key: str, order: Order, yes: bool) -> None:
 @click.argument("key", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
-def observe(*, key: str, order: Order, yes: bool) -> None:
+def observe(*, key: str, order: OrderOptions, yes: bool) -> None:
     """Let a circuit count and report but never refuse, until `breaker close`."""
     del yes
     _send(order, BreakerObserve, key)
 
 
 def _send(
-    order: Order, kind: type[KeyCommand], key: str, *, question: str = "", yes: bool = True, **fields: Any
+    order: OrderOptions, kind: type[KeyCommand], key: str, *, question: str = "", yes: bool = True, **fields: Any
 ) -> None:
     """Send one command about a key; `question` is asked first, with the workspace in the place of `{}`."""
     workspace = order.workspace or _workspace_of(order.target, key)
@@ -394,7 +399,7 @@ _UNMOVED: dict[type[KeyCommand], str] = {
 _OF_CIRCUITS = (BreakerForceOpen, BreakerClose, BreakerDisable, BreakerObserve)
 
 
-def _workspace_of(target: Target, key: str) -> str:
+def _workspace_of(target: DeploymentClient, key: str) -> str:
     """The workspace that has a key, of the current folder or the only one; the folder's or default one if none has.
 
     Raises:

@@ -54,7 +54,7 @@ MAX_PARENTS = 100
 PS_S = 5.0
 
 
-class Process(NamedTuple):
+class ProcessInfo(NamedTuple):
     """A process: id, arguments, and environment, empty where it cannot be read."""
 
     number: int
@@ -64,7 +64,7 @@ class Process(NamedTuple):
 
 def order_of_an_agent() -> str:
     """Why this command may give no orders: an agent runs it; empty if none does."""
-    found = agent_behind((Process(os.getpid(), (), os.environ), *parents(os.getpid())))
+    found = agent_behind((ProcessInfo(os.getpid(), (), os.environ), *parents(os.getpid())))
     if not found:
         return ""
     return f"{found}, and an agent may not lift what holds it back; give this order in a terminal of your own"
@@ -80,7 +80,7 @@ def refuse_agents() -> None:
         raise TrustfoldError(refusal)
 
 
-def agent_behind(processes: Iterable[Process]) -> str:
+def agent_behind(processes: Iterable[ProcessInfo]) -> str:
     """Return the sign of an agent among a process and its parents, as text; empty without one."""
     for process in processes:
         for mark, agent in MARKS.items():
@@ -104,15 +104,15 @@ def _agent_of(words: tuple[str, ...]) -> str:
     return folder or PROGRAMS.get(name, "")
 
 
-def parents(number: int) -> list[Process]:
+def parents(number: int) -> list[ProcessInfo]:
     """The parents of a process, nearest first, as far as they can be seen."""
     if Path("/proc/self/status").exists():
         return _parents_by_proc(number)
     return _parents_by_ps(number)
 
 
-def _parents_by_proc(number: int) -> list[Process]:
-    found: list[Process] = []
+def _parents_by_proc(number: int) -> list[ProcessInfo]:
+    found: list[ProcessInfo] = []
     while len(found) < MAX_PARENTS:
         try:
             status = Path(f"/proc/{number}/stat").read_text(errors="replace")
@@ -126,7 +126,7 @@ def _parents_by_proc(number: int) -> list[Process]:
             environ = dict(word.partition("=")[::2] for word in _words(f"/proc/{number}/environ"))
         except OSError:  # of another user
             environ = {}
-        found.append(Process(number, tuple(words), environ))
+        found.append(ProcessInfo(number, tuple(words), environ))
     return found
 
 
@@ -134,7 +134,7 @@ def _words(path: str) -> list[str]:
     return Path(path).read_bytes().decode(errors="replace").rstrip("\0").split("\0")
 
 
-def _parents_by_ps(number: int) -> list[Process]:
+def _parents_by_ps(number: int) -> list[ProcessInfo]:
     """Parents without /proc (macOS); their environment cannot be read there."""
     try:
         done = subprocess.run(
@@ -145,12 +145,12 @@ def _parents_by_ps(number: int) -> list[Process]:
     return _parents_in(number, done.stdout.decode(errors="replace"))
 
 
-def _parents_in(number: int, table: str) -> list[Process]:
+def _parents_in(number: int, table: str) -> list[ProcessInfo]:
     rows = [line.split(None, 2) for line in table.splitlines()]
     known = {int(row[0]): (int(row[1]), row[2]) for row in rows if len(row) == 3 and row[0].isdigit()}
-    found: list[Process] = []
+    found: list[ProcessInfo] = []
     while len(found) < MAX_PARENTS and number in known:
         number = known[number][0]
         if number in known:
-            found.append(Process(number, tuple(known[number][1].split())))
+            found.append(ProcessInfo(number, tuple(known[number][1].split())))
     return found

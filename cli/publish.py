@@ -7,10 +7,10 @@ from itertools import islice
 
 import click
 
-from ..config import Settings
+from ..config import EnvironmentSettings
 from ..errors import ConfigError
 from ..streams.embedded.replay import open_lines
-from .clients.base import Rights
+from .clients.base import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option, json_option
 from .render import ExitCode, note, write_json
@@ -46,9 +46,9 @@ def publish(
     keeps records are refused before they are lost.
     """
     check_files(files)
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     url, bootstrap = destination(url, bootstrap, settings)
-    rights = Rights(settings.token, settings.operator_token)
+    rights = TargetRights(settings.token, settings.operator_token)
     if not url and not bootstrap and (running := (service := UserService()).running()) is not None:
         url, rights = running[1], service.rights(settings.operator_token)
     if not url and not bootstrap:
@@ -68,7 +68,7 @@ def publish(
         click.get_current_context().exit(ExitCode.FAILED)
 
 
-def destination(url: str | None, bootstrap: str | None, settings: Settings) -> tuple[str, str]:
+def destination(url: str | None, bootstrap: str | None, settings: EnvironmentSettings) -> tuple[str, str]:
     """Address of a server or of a broker, by the options, else by the environment; both empty if neither names one.
 
     Raises:

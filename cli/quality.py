@@ -14,13 +14,13 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..config import Settings
+from ..config import EnvironmentSettings
 from ..errors import ConfigError
-from ..projections.ranking import Candidate, EmbeddingSimilarity, Ranked, rank_tools
+from ..projections.ranking import EmbeddingSimilarity, RankCandidate, ToolRank, rank_tools
 from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated
 from ..schemas.vocabulary import QualitySeverity
-from .clients.base import StateRecord, Target
+from .clients.base import DeploymentClient, StateRecord
 from .clients.selection import target_of
 from .operator import envelope
 from .options import json_option, reason_option, target_options, with_target, workspace_option
@@ -59,7 +59,7 @@ def rank(
     tools: Sequence[str],
     rules_file: str | None,
     embeddings: str | None,
-    target: Target,
+    target: DeploymentClient,
     workspace: str | None,
     as_json: bool,
 ) -> None:
@@ -68,7 +68,7 @@ def rank(
     Ranks the tools of the rules file, those given with --tool, and those with a known quality.
     """
     similarity = embedding_similarity(embeddings) if embeddings else None
-    rules = Settings.from_env().rules(rules_file).quality
+    rules = EnvironmentSettings.from_env().rules(rules_file).quality
     states = target.overview().states
     qualities = [one for one in states if isinstance(one, QualityUpdated) and workspace in {None, one.workspace_id}]
     here = workspace or _only_workspace(qualities)
@@ -78,7 +78,7 @@ def rank(
     if not candidates:
         raise ConfigError("there is no tool to rank; name some with --tool NAME=PURPOSE, or in the rules file")
     circuits = [one for one in states if isinstance(one, BreakerUpdated) and here in {None, one.workspace_id}]
-    tried = [Candidate(*one) for one in candidates.items()]
+    tried = [RankCandidate(*one) for one in candidates.items()]
     ranked = rank_tools(scenario, tried, [*qualities, *circuits], datetime.now(UTC), rules, similarity)
     if as_json:
         write_json({"source": target.name, "scenario": scenario, "tools": [one._asdict() for one in ranked]})
@@ -107,7 +107,7 @@ def mark(
     scenario: str | None,
     message: str | None,
     severity: str,
-    target: Target,
+    target: DeploymentClient,
     workspace: str | None,
     reason: str | None,
     as_json: bool,
@@ -130,7 +130,7 @@ def restore(
     *,
     tool: str,
     score: float | None,
-    target: Target,
+    target: DeploymentClient,
     workspace: str | None,
     reason: str | None,
     as_json: bool,
@@ -146,7 +146,7 @@ def restore(
     _send(target, QualityRestore(**_fields(tool, place, reason), score=score), as_json=as_json)
 
 
-def _qualities(target: Target, workspace: str | None) -> list[StateRecord[QualityUpdated]]:
+def _qualities(target: DeploymentClient, workspace: str | None) -> list[StateRecord[QualityUpdated]]:
     overview = target.overview()
     note_unreadable(one for one in overview.records if one.record.get("kind") == "quality")
     found = overview.of_kind(QualityUpdated)
@@ -180,7 +180,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _send(target: Target, order: Command, *, as_json: bool) -> None:
+def _send(target: DeploymentClient, order: Command, *, as_json: bool) -> None:
     """Send an order and show the tool's quality afterwards."""
     if target.order([order]) is None:
         if as_json:
@@ -254,7 +254,7 @@ def _several_workspaces(states: Sequence[PublicState]) -> list[str]:
     return ["Workspace"] if len({state.workspace_id for state in states}) > 1 else []
 
 
-def rank_table(ranked: Sequence[Ranked]) -> RenderableType:
+def rank_table(ranked: Sequence[ToolRank]) -> RenderableType:
     """Table of the tools for a scenario, best first, with the parts of each rank."""
     table = lined_table()
     table.add_column("Tool", overflow="fold", min_width=16)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config import DEFAULT_HISTORY, Settings
+from ..config import DEFAULT_HISTORY, EnvironmentSettings
 from ..errors import ConfigError, NotInstalled, TrustfoldError
 from ..history.files import place_of
 from .options import bootstrap_option, store_option
@@ -20,7 +20,7 @@ from .render import ExitCode, error_line, note
 from .replay import check_files, damaged, reading
 
 if TYPE_CHECKING:
-    from ..history.recorder import Recorder
+    from ..history.recorder import PartitionRecorder
     from ..recording.status import RecordingStatus
     from ..recording.store import StoreRecording
 
@@ -68,7 +68,7 @@ def record(  # noqa: PLR0913 - options of a command
 
     TRUSTFOLD_WEB_PORT serves /healthz, /readyz and /metrics, except with --once or a FILE.
     """
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     given = [name for name, value in (("--store", store), ("--bootstrap", bootstrap), ("FILE", files)) if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} name different places; give one of them")
@@ -99,17 +99,17 @@ def record(  # noqa: PLR0913 - options of a command
         click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
-def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
+def open_recorder(root: Path, flush_s: float = 30.0) -> PartitionRecorder:
     """Open a recorder that writes into a directory.
 
     Raises:
         NotInstalled: DuckDB is missing.
     """
     try:
-        from ..history.recorder import Recorder
+        from ..history.recorder import PartitionRecorder
     except ImportError as missing:
         raise NotInstalled("the history", missing) from missing
-    return Recorder(root, flush_s=flush_s)
+    return PartitionRecorder(root, flush_s=flush_s)
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
         error_line(f"recording has stopped: {error}")
 
 
-def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> bool:
+def _from_store(recorder: PartitionRecorder, path: Path, keep_days: int | None, *, once: bool) -> bool:
     """Record until a signal; return whether that was an interrupt."""
     from ..recording.probes import probed
     from ..recording.store import StoreRecording
@@ -174,7 +174,7 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
     return signal.SIGINT in received
 
 
-def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> bool:
+def _from_kafka(recorder: PartitionRecorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> bool:
     """As `_from_store`."""
     from .clients.kafka import KafkaTarget
     from .clients.kafka_log import run

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
+from ..errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
 from ..security.private_files import open_private
 from ..security.untrusted import visible
 
@@ -41,7 +41,7 @@ def exit_code_of(error: TrustfoldError) -> ExitCode:
     """Exit code for an expected error."""
     if isinstance(error, ConfigError):
         return ExitCode.USAGE
-    if isinstance(error, Unreachable):
+    if isinstance(error, TargetUnreachable):
         return ExitCode.UNREACHABLE
     return ExitCode.TIMEOUT if isinstance(error, TookTooLong) else ExitCode.FAILED
 
@@ -109,14 +109,14 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
                 yield segment if segment.control else segment._replace(text=visible(segment.text))
 
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # `Cli.invoke` ends the command; rich would exit with an error
+            raise BrokenPipeError  # `RootGroup.invoke` ends the command; rich would exit with an error
 
     stream = sys.stderr if stderr else sys.stdout
-    file: Any = None if stream.isatty() else _Unpadded(stream)
+    file: Any = None if stream.isatty() else _UnpaddedStream(stream)
     return SafeConsole(stderr=stderr, file=file, highlight=False, soft_wrap=False, width=width)
 
 
-class _Unpadded:
+class _UnpaddedStream:
     """Text stream without the blanks with which rich fills the lines of a table."""
 
     def __init__(self, stream: IO[str]) -> None:

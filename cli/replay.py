@@ -17,18 +17,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..config import Settings
+from ..config import EnvironmentSettings
 from ..errors import ConfigError, TrustfoldError
-from ..projections.emitter import Output
+from ..projections.emitter import StageOutput
 from ..projections.local_topology import LogRecord
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.decision_text import counted, line_of_record
-from ..streams.embedded.replay import STDIN, Replay, open_lines
-from .checks import CHECKS, Checker, Verdict, check_of, line_of_check, summary
+from ..streams.embedded.replay import STDIN, FileReplay, open_lines
+from .checks import CHECKS, CallChecker, GuardVerdict, check_of, line_of_check, summary
 from .options import json_option, rules_options
 from .render import console, data, note, note_any, output_file
-from .terminal import STYLES, Progress
+from .terminal import STYLES, ProgressBar
 
 DEAD_LETTERS = "dead-letters"
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
@@ -94,18 +94,18 @@ def replay(
     """
     wanted = _topics(topics) | {CHECKS}
     check_files(files)
-    folding = Replay(_source(**rules_from))
+    folding = FileReplay(_source(**rules_from))
     at_most = (None if as_json else SHOWN) if limit is None else (limit or None)
     with ExitStack() as stack:
         letters = _open_letters(stack, dead_letters_file)
         progress = stack.enter_context(reading(files, quiet=sys.stdout.isatty()))
         show: Any = _print_json(flush=STDIN in files or realtime is not None) if as_json else RowPrinter(console())
-        counts = _Counts()
-        feed = Checker(folding.topology).feed if checks else None
+        counts = _ReplayCounts()
+        feed = CallChecker(folding.topology).feed if checks else None
         outputs = folding.run(list(files), progress=progress.advance, feed=feed)
         for output in _paced(_reading(outputs), folding, realtime):
             counts.add(output)
-            if output.topic == CHECKS and not as_json and check_of(output).decision is Verdict.ALLOW:
+            if output.topic == CHECKS and not as_json and check_of(output).decision is GuardVerdict.ALLOW:
                 continue
             if output.topic == DEAD_LETTERS and letters is not None:
                 letters.write((output.value or b"") + b"\n")
@@ -126,7 +126,7 @@ def _source(rules_file: str | None, policies_file: str | None, settings_file: st
     Raises:
         ConfigError: a file cannot be used.
     """
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     note_any(settings.switched_off)
     source = RuleSource(settings.rule_files(rules_file, policies_file).load(), settings.environment())
     if settings_file is None:
@@ -194,12 +194,12 @@ def damaged() -> Iterator[None]:
         raise TrustfoldError(f"the input cannot be read ({error}); everything before that has been read") from error
 
 
-def _reading(outputs: Iterator[Output]) -> Iterator[Output]:
+def _reading(outputs: Iterator[StageOutput]) -> Iterator[StageOutput]:
     with damaged():
         yield from outputs
 
 
-def _paced(outputs: Iterator[Output], folding: Replay, speed: float | None) -> Iterator[Output]:
+def _paced(outputs: Iterator[StageOutput], folding: FileReplay, speed: float | None) -> Iterator[StageOutput]:
     """Delay each output to its time in the recording, `speed` times faster."""
     if speed is None:
         yield from outputs
@@ -215,7 +215,7 @@ def _paced(outputs: Iterator[Output], folding: Replay, speed: float | None) -> I
 def _print_json(*, flush: bool) -> Any:
     out = data()
 
-    def show(output: Output) -> None:
+    def show(output: StageOutput) -> None:
         out.write(output.value or b"")
         out.write(b"\n")
         if flush:
@@ -224,18 +224,18 @@ def _print_json(*, flush: bool) -> Any:
     return show
 
 
-class _Counts:
+class _ReplayCounts:
     """Counters of a replay."""
 
     def __init__(self) -> None:
         self.shown = self.hidden = 0
         self._decisions: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
-        self._checks: Counter[Verdict] = Counter()
+        self._checks: Counter[GuardVerdict] = Counter()
         self._first = ""
         self._began = time.perf_counter()
 
-    def add(self, output: Output) -> None:
+    def add(self, output: StageOutput) -> None:
         if output.topic in DECISION_TOPICS:
             self._decisions[output.type] += 1
         elif output.topic == DEAD_LETTERS:
@@ -282,7 +282,7 @@ class RowPrinter:
         self._console = console
         self._day = ""
 
-    def __call__(self, output: Output) -> None:
+    def __call__(self, output: StageOutput) -> None:
         """Print one decision."""
         decision = orjson.loads(output.value or b"{}")
         day, _, clock = str(decision.get("time", "")).partition("T")
@@ -308,10 +308,10 @@ def _short(name: str) -> str:
     return name if len(name) <= SESSION_WIDTH else f"{name[:4]}…{name[5 - SESSION_WIDTH :]}"
 
 
-def reading(files: tuple[str, ...], *, quiet: bool = False) -> Progress:
+def reading(files: tuple[str, ...], *, quiet: bool = False) -> ProgressBar:
     """Progress bar of reading files: bytes of plain files; only lines for compressed files and standard input.
 
     `quiet` shows none, for when rows are printed instead.
     """
     unknown = any(name == STDIN or name.endswith(".gz") for name in files)
-    return Progress(None if unknown else sum(Path(name).stat().st_size for name in files), "events", quiet=quiet)
+    return ProgressBar(None if unknown else sum(Path(name).stat().st_size for name in files), "events", quiet=quiet)

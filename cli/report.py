@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config import Settings
-from .history import MOST_ROWS, Chosen, history_options, open_history, show
+from ..config import EnvironmentSettings
+from .history import MOST_ROWS, HistoryChoice, history_options, open_history, show
 from .options import json_option
 from .render import console, note, write_json, write_output
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from ..history.reports import Answer, Question
+    from ..history.reports import CatalogueQuestion, QuestionAnswer
 
 ROWS = 10
 """Rows of each table in the terminal."""
@@ -42,7 +42,7 @@ TITLE = "What the agents' tools did in {project}, {begin:%Y-%m-%d} to {end:%Y-%m
 )
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
 @json_option("One JSON document: the rows of every question.")
-def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:
+def report(*, chosen: HistoryChoice, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:
     """Report on tools that fail, their failures, recovery, stuck models, loops, nudges, false alarms.
 
     The page compares the time since --since (default: the last 7 days) with the same length before it.
@@ -76,7 +76,9 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
                 console().print()
 
 
-def _answers(connection: DuckDBPyConnection, chosen: Chosen, questions: Sequence[Question], rows: int) -> list[Answer]:
+def _answers(
+    connection: DuckDBPyConnection, chosen: HistoryChoice, questions: Sequence[CatalogueQuestion], rows: int
+) -> list[QuestionAnswer]:
     """Answers to questions, each with the filters that it takes."""
     from ..history.catalogue import filtered_views, narrow
     from ..history.queries import ask
@@ -90,10 +92,10 @@ def _answers(connection: DuckDBPyConnection, chosen: Chosen, questions: Sequence
     return found
 
 
-def _page(connection: DuckDBPyConnection, chosen: Chosen, rows: int) -> tuple[list[Answer], str]:
+def _page(connection: DuckDBPyConnection, chosen: HistoryChoice, rows: int) -> tuple[list[QuestionAnswer], str]:
     """Answers and the page, both of one period."""
     from ..history.catalogue import narrow
-    from ..history.report_page import Report, report_page
+    from ..history.report_page import ReportContent, report_page
     from ..history.reports import QUESTIONS, against_before
     from ..history.summary import counts, look_here_first, numbers, period_of, window_of
 
@@ -113,8 +115,8 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, rows: int) -> tuple[li
     answers = list(by_name.values())
     named = chosen.filters._replace(since=None, until=None).description()
     first = look_here_first(by_name)
-    root = (chosen.roots or (Settings.from_env().history,))[0].absolute()
+    root = (chosen.roots or (EnvironmentSettings.from_env().history,))[0].absolute()
     project = next((part for part in reversed(root.parts) if part not in {"history", ".trustfold"}), "")
     made = datetime.now(UTC)
     title = TITLE.format(project=project, begin=period.begin if period else made, end=period.end if period else made)
-    return answers, report_page(Report(title, period, window, named, made, shown, first, answers))
+    return answers, report_page(ReportContent(title, period, window, named, made, shown, first, answers))

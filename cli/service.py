@@ -20,13 +20,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..config import INSTALLATION, Settings
+from ..config import INSTALLATION, EnvironmentSettings
 from ..errors import ConfigError, TrustfoldError
 from ..guard.backends.engine import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
 from ..integrations.hook_client import LATE, SOCKET
 from ..security.private_files import DIRECTORY_MODE, FILE_MODE, locked, make_directory, replace_file
-from .clients.base import About, Rights
+from .clients.base import ServerIdentity, TargetRights
 from .clients.http import HttpTarget
 from .origin import order_of_an_agent
 
@@ -92,18 +92,18 @@ class UserService:
         """The operator's token; empty before the first start."""
         return self._secrets().get("TRUSTFOLD_OPERATOR_TOKEN", "")
 
-    def rights(self, given: str = "") -> Rights:
+    def rights(self, given: str = "") -> TargetRights:
         """Return the rights of this command: an order needs a person at a terminal or the token `given`, and no agent.
 
         What an agent runs usually has no terminal, and it is refused where it opens one.
         """
         if refusal := order_of_an_agent():
-            return Rights(self.token, refusal=refusal)
+            return TargetRights(self.token, refusal=refusal)
         if given:
-            return Rights(self.token, given)
+            return TargetRights(self.token, given)
         if sys.stdin.isatty() and sys.stdout.isatty():
-            return Rights(self.token, self.operator_token)
-        return Rights(
+            return TargetRights(self.token, self.operator_token)
+        return TargetRights(
             self.token,
             refusal="orders to this user's server need a terminal; a script gives TRUSTFOLD_OPERATOR_TOKEN, as "
             f"{self.secrets_file} has it",
@@ -131,11 +131,11 @@ class UserService:
         found = running_at(self.store)
         return found if found is not None and answers(found[1]) else None
 
-    def about(self) -> About | None:
+    def about(self) -> ServerIdentity | None:
         """Which server answers at the service's address; None if none does."""
         if (found := self.running()) is None:
             return None
-        with contextlib.closing(HttpTarget(found[1], Rights(self.token))) as target:
+        with contextlib.closing(HttpTarget(found[1], TargetRights(self.token))) as target:
             try:
                 return target.about()
             except TrustfoldError:
@@ -346,7 +346,7 @@ class UserService:
 
 def _free_port() -> int:
     """The default port if it is free, else any free port."""
-    default = Settings().port
+    default = EnvironmentSettings().port
     if _is_free(default):
         return default
     with socket.create_server((HOST, 0)) as listener:

@@ -10,17 +10,17 @@ import click
 import msgspec
 import orjson
 
-from ..config import Settings, read_document
+from ..config import EnvironmentSettings, read_document
 from ..errors import ConfigError
 from ..rules.base import plain
-from ..rules.levels import NAMES, Level, Setting, changed, check, set_by, table
-from ..rules.older_shapes import Misfit
+from ..rules.levels import NAMES, EffectiveSetting, SettingLevel, changed, check, set_by, table
+from ..rules.older_shapes import RulesMisfit
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import ModelUpdated
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .clients.base import KnownSettings, SettingsOwner, Target
+from .clients.base import DeploymentClient, KnownSettings, SettingsOwner
 from .clients.selection import target_of
 from .operator import ask, envelope, operator_name, workspace_here
 from .options import combined, json_option, target_options, workspace_option
@@ -28,34 +28,42 @@ from .quality import models_table
 from .render import console, echo, note, note_any, write_json
 from .terminal import lined_table
 
-SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, Level.SESSION.value: Level.SESSION}
+SAVED = {
+    SettingLevel.WORKSPACE.value: SettingLevel.WORKSPACE,
+    SettingLevel.USER.value: SettingLevel.USER,
+    SettingLevel.SESSION.value: SettingLevel.SESSION,
+}
 """Levels that commands can write, by name."""
 
 
-class Place(NamedTuple):
+class SettingsPlace(NamedTuple):
     """Target and owner of settings that a command reads and writes."""
 
-    target: Target
+    target: DeploymentClient
     who: SettingsOwner
-    settings: Settings
+    settings: EnvironmentSettings
 
     def known(self) -> KnownSettings:
         """Settings of each level."""
         return self.target.settings(self.who)
 
-    def scope(self, level: Level) -> str:
+    def scope(self, level: SettingLevel) -> str:
         """Name of a level's scope, for records and messages.
 
         Raises:
             ConfigError: no id is given for the level.
         """
-        found = {Level.WORKSPACE: self.who.workspace, Level.USER: self.who.user, Level.SESSION: self.who.session}[level]
+        found = {
+            SettingLevel.WORKSPACE: self.who.workspace,
+            SettingLevel.USER: self.who.user,
+            SettingLevel.SESSION: self.who.session,
+        }[level]
         if not found:
             raise ConfigError(f"which {level}? Name it with --{level} ID, or set TRUSTFOLD_{level.upper()}")
         return f"{level}:{found}"
 
     def write(
-        self, level: Level, changes: Mapping[str, Any], known: KnownSettings, reason: str | None = None
+        self, level: SettingLevel, changes: Mapping[str, Any], known: KnownSettings, reason: str | None = None
     ) -> SettingsOverrides:
         """Replace the given settings of a level; None unsets one. Returns all settings of the level afterwards.
 
@@ -69,9 +77,9 @@ class Place(NamedTuple):
         try:
             overrides = changed(known.levels.get(level), changes)
             check(level, overrides, known.base)
-        except Misfit as error:
+        except RulesMisfit as error:
             raise ConfigError(str(error)) from error
-        if level is Level.SESSION:
+        if level is SettingLevel.SESSION:
             if known.unknown:
                 note(f"all earlier settings of {scope} are replaced: {known.unknown}")
             fields = envelope()
@@ -83,9 +91,9 @@ class Place(NamedTuple):
             self.target.save([SettingsChanged(**envelope(reason), scope=scope, overrides=overrides)])
         return overrides
 
-    def warn(self, names: Mapping[str, Any], level: Level, known: KnownSettings) -> None:
+    def warn(self, names: Mapping[str, Any], level: SettingLevel, known: KnownSettings) -> None:
         """Print a note if a higher level overrides the setting just written."""
-        order = list(Level)
+        order = list(SettingLevel)
         for above in order[: order.index(level)]:
             for name in sorted(set(names) & set_by(known.levels.get(above)).keys()):
                 note(f"{name} of the {above} takes precedence while it is set there")
@@ -100,16 +108,16 @@ scope_options = combined(
 """Decorator: adds the options that select the target and the owner of the settings."""
 
 
-def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> Place:
+def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> SettingsPlace:
     """Place selected by the options of `scope_options`, else by the environment."""
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     target = target_of(**where, settings=settings)
     who = SettingsOwner(
         workspace or settings.workspace or workspace_here(target),
         user or settings.user or operator_name() or "",
         session or settings.session,
     )
-    return Place(target, who, settings)
+    return SettingsPlace(target, who, settings)
 
 
 def policy_text(policy: Mapping[str, Any]) -> str:
@@ -130,7 +138,7 @@ def policy_deviations(policy: Mapping[str, Any], before: str = "") -> str:
     return f"{before}{found}" if found else ""
 
 
-_SHOWN = {Level.SESSION: "session (override)", Level.USER: "user (default)"}
+_SHOWN = {SettingLevel.SESSION: "session (override)", SettingLevel.USER: "user (default)"}
 """Names in the table of levels that are not shown under their own name."""
 
 
@@ -198,7 +206,7 @@ def save(
     if policies_file:
         changes["policies"] = read_document(policies_file).only_policies().patch.get("policies", {})
     if not changes:
-        note(f"{place.scope(Level.SESSION)} sets nothing; there is nothing to save")
+        note(f"{place.scope(SettingLevel.SESSION)} sets nothing; there is nothing to save")
         return
     overrides = place.write(chosen, changes, known, reason)
     _report(place, chosen, set_by(overrides), as_json=as_json)
@@ -221,10 +229,10 @@ def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **whe
     chosen = SAVED[level]
     scope = place.scope(chosen)
     known = place.known()
-    unknown = bool(known.unknown) and chosen is Level.SESSION
+    unknown = bool(known.unknown) and chosen is SettingLevel.SESSION
     have = set_by(known.levels.get(chosen))
     gone = [name for name in (names or NAMES) if name in have or unknown]
-    if gone and not names and chosen is not Level.SESSION:
+    if gone and not names and chosen is not SettingLevel.SESSION:
         ask(f"Clear {', '.join(gone)} of {scope}?", yes=yes, why="this clears all its settings")
     overrides = place.write(chosen, dict.fromkeys(gone), known) if gone else known.levels.get(chosen)
     _report(place, chosen, set_by(overrides), as_json=as_json)
@@ -233,7 +241,7 @@ def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **whe
         echo(done if gone else f"{scope} sets none of these; nothing changed")
 
 
-def show_table(rows: Sequence[Setting]) -> None:
+def show_table(rows: Sequence[EffectiveSetting]) -> None:
     """Table of settings: value and source."""
     shown = lined_table("Setting", "Value", "Source", title="Reliability settings in effect")
     for row in rows:
@@ -242,15 +250,17 @@ def show_table(rows: Sequence[Setting]) -> None:
     console().print(shown)
 
 
-def _changes(place: Place, known: KnownSettings, level: Level, pairs: Sequence[str], *, files: bool) -> dict[str, Any]:
+def _changes(
+    place: SettingsPlace, known: KnownSettings, level: SettingLevel, pairs: Sequence[str], *, files: bool
+) -> dict[str, Any]:
     """Settings that `save` writes, from its arguments."""
-    session = set_by(known.levels.get(Level.SESSION))
+    session = set_by(known.levels.get(SettingLevel.SESSION))
     if not pairs:
         if files:
             return {}
-        if level is Level.SESSION:
+        if level is SettingLevel.SESSION:
             raise ConfigError("name the settings of the session: NAME=VALUE")
-        place.scope(Level.SESSION)
+        place.scope(SettingLevel.SESSION)
         if known.unknown:
             raise ConfigError(f"{known.unknown}; name the settings: NAME=VALUE")
         return session
@@ -276,7 +286,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _report(place: Place, level: Level, now: dict[str, Any], *, as_json: bool) -> None:
+def _report(place: SettingsPlace, level: SettingLevel, now: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         write_json({"scope": place.scope(level), "overrides": now})
 
@@ -349,7 +359,7 @@ def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
         console().print(models_table([one.state for one in models]))
 
 
-def _set_or_show(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:
+def _set_or_show(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: SettingsPlace) -> None:
     value, level = _parsed(tuple(words), kind, place)
     known = place.known()
     if level is None:
@@ -358,21 +368,23 @@ def _set_or_show(name: str, kind: type[StrEnum], words: Iterable[str], *, as_jso
     if value is None:
         if not place.who.session:
             raise ConfigError(f"save which {name}? Name the value, or the --session whose value is to be saved")
-        value = set_by(known.levels.get(Level.SESSION)).get(name)
+        value = set_by(known.levels.get(SettingLevel.SESSION)).get(name)
         if value is None:
-            raise ConfigError(f"{place.scope(Level.SESSION)} does not set {name}; name the value to save")
+            raise ConfigError(f"{place.scope(SettingLevel.SESSION)} does not set {name}; name the value to save")
     place.write(level, {name: value}, known)
     scope = place.scope(level)
     if as_json:
         write_json({"setting": name, "value": value, "level": level, "scope": scope})
-    elif level is Level.SESSION:
+    elif level is SettingLevel.SESSION:
         echo(f"✓ {name} set to '{value}' for {scope}")
     else:
         echo(f"✓ {name} '{value}' saved for {scope}")
     place.warn({name: value}, level, known)
 
 
-def _parsed(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[str | None, Level | None]:
+def _parsed(
+    words: tuple[str, ...], kind: type[StrEnum], place: SettingsPlace
+) -> tuple[str | None, SettingLevel | None]:
     """Value and level given by the arguments; no level means: show the value in effect.
 
     Raises:
@@ -383,8 +395,8 @@ def _parsed(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[
     if not rest:
         if value is not None and not place.who.session:
             raise ConfigError(f"{value} for whom? Name a --session, or add `save workspace` or `save user`")
-        return value, Level.SESSION if value is not None else None
-    if len(rest) == 2 and rest[0] == "save" and rest[1] in SAVED and rest[1] != Level.SESSION:
+        return value, SettingLevel.SESSION if value is not None else None
+    if len(rest) == 2 and rest[0] == "save" and rest[1] in SAVED and rest[1] != SettingLevel.SESSION:
         return value, SAVED[rest[1]]
     raise ConfigError(f"{' '.join(words)!r} is not understood; use {'|'.join(kind)}, optionally save workspace|user")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import ConfigError
-from .history import Chosen, history_options, open_history
+from .history import HistoryChoice, history_options, open_history
 from .options import json_option
 from .render import data, note, note_any
 from .sql_answers import TABLES, WRITERS, Form, answered, form_of, is_command, print_table, show, write_file
@@ -46,7 +46,7 @@ SHELLS = {"harlequin": "--read-only", "duckdb": "-readonly"}
 def sql(
     *,
     query: str | None,
-    chosen: Chosen,
+    chosen: HistoryChoice,
     as_json: bool,
     as_csv: bool,
     output: Path | None,
@@ -114,7 +114,7 @@ def _reads_views_alone(connection: DuckDBPyConnection, text: str) -> bool:
     return bool(read) and read <= {name for (name,) in views}
 
 
-def _shell(chosen: Chosen) -> int:
+def _shell(chosen: HistoryChoice) -> int:
     """Run an installed SQL shell on a temporary catalogue; returns its exit code."""
     from ..history.catalogue import save
 

@@ -31,9 +31,9 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import DecisionRecord, Record, Server, Target
+from .clients.base import DecisionRecord, DeploymentClient, Record, ServerInfo
 from .clients.selection import keys_for_completion
-from .connect import Connections
+from .connect import ConnectionFile
 from .options import json_option, with_target
 from .quality import title_of
 from .render import ExitCode, console, echo, note, write_json
@@ -63,7 +63,7 @@ MAX_WITHHELD = 10
 def status(
     *,
     key: str | None,
-    target: Target,
+    target: DeploymentClient,
     everything: bool,
     include_history: bool,
     session: str | None,
@@ -133,7 +133,7 @@ def status(
 @click.argument("words", nargs=-1, metavar="[[limit] N]")
 @with_target
 @json_option("Print the decisions as one JSON document.")
-def decisions(*, words: tuple[str, ...], target: Target, as_json: bool) -> None:
+def decisions(*, words: tuple[str, ...], target: DeploymentClient, as_json: bool) -> None:
     """Show the latest N decisions about tools, 20 by default, each with its reason; the newest is the last."""
     number = words[1:] if words[:1] == ("limit",) else words
     if len(number) > 1 or not all(word.isdecimal() and 0 < int(word) <= MOST_DECISIONS for word in number):
@@ -147,7 +147,7 @@ def decisions(*, words: tuple[str, ...], target: Target, as_json: bool) -> None:
         note("nothing has been decided about a tool yet")
 
 
-def _show_session(server: Server | None, session: str, *, as_json: bool) -> None:
+def _show_session(server: ServerInfo | None, session: str, *, as_json: bool) -> None:
     """Print whether a session is paused.
 
     Raises:
@@ -166,7 +166,7 @@ def _show_session(server: Server | None, session: str, *, as_json: bool) -> None
         sys.exit(ExitCode.FAILED)
 
 
-class Heard(NamedTuple):
+class HookActivity(NamedTuple):
     """Hooks of an agent.
 
     Attributes:
@@ -180,24 +180,26 @@ class Heard(NamedTuple):
     last_time: str = ""
 
 
-def _about(server: Server) -> dict[str, str]:
+def _about(server: ServerInfo) -> dict[str, str]:
     return (
         {name: value for name, value in msgspec.structs.asdict(server.about).items() if value} if server.about else {}
     )
 
 
-def _heard(server: Server | None) -> list[Heard]:
+def _heard(server: ServerInfo | None) -> list[HookActivity]:
     """Agents that the server has heard, and for the user's own server those that are connected."""
     service = UserService()
     agents = server.agents if server else {}
     own = server is not None and service.is_at(server.url)
-    connected = Connections(service.home).in_shadow() if own else {}
-    found = {agent: Heard(agent, shadow) for agent, shadow in connected.items()}
-    found |= {name: Heard(name, bool(one.get("shadow")), str(one.get("last_time"))) for name, one in agents.items()}
+    connected = ConnectionFile(service.home).in_shadow() if own else {}
+    found = {agent: HookActivity(agent, shadow) for agent, shadow in connected.items()}
+    found |= {
+        name: HookActivity(name, bool(one.get("shadow")), str(one.get("last_time"))) for name, one in agents.items()
+    }
     return [found[name] for name in sorted(found)]
 
 
-def source_lines(name: str, server: Server | None, heard: Sequence[Heard], now: datetime) -> list[str]:
+def source_lines(name: str, server: ServerInfo | None, heard: Sequence[HookActivity], now: datetime) -> list[str]:
     """Return the lines that name what was read: store, server, its start, and the latest hooks of agents."""
     if server is None:
         return [f"Read from {name}"]

@@ -10,7 +10,7 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..config import Settings
+from ..config import EnvironmentSettings
 from ..errors import ConfigError
 from ..schemas.decision_text import counted, line_of_record, plain
 from ..schemas.session_timeline import SessionTimeline, TimelineItem
@@ -76,7 +76,7 @@ def _found(session: str, history: str | None, where: dict[str, str | None]) -> R
         if named:
             raise ConfigError("--history names another place than --store, --url and --bootstrap; give one of them")
         return _recorded(Path(history), session)
-    usual = Settings.from_env().history
+    usual = EnvironmentSettings.from_env().history
     has_history = not named and any(usual.glob("*/*/*.parquet"))
     try:
         target = target_of(**where, settings=None)

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 import orjson
 
-from ..config import Settings
-from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
+from ..config import EnvironmentSettings
+from ..errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact, redact_record
-from .clients.base import Rights
+from .clients.base import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination
 from .render import ExitCode, note
 
 if TYPE_CHECKING:
-    from ..ingest.growing_files import Following
+    from ..ingest.growing_files import FileFollower
 
 LOOK_S = 1.0
 """Seconds between two polls of the files."""
@@ -35,14 +35,14 @@ LONGEST_WAIT_S = 30.0
 """Longest pause in seconds between two attempts to publish while the target does not answer."""
 
 
-class Outcome(NamedTuple):
+class PublishOutcome(NamedTuple):
     """Result of publishing events: how many were refused, and how many were left out."""
 
     refused: int = 0
     left_out: int = 0
 
 
-Publish = Callable[[Sequence[bytes]], Outcome]
+Publish = Callable[[Sequence[bytes]], PublishOutcome]
 """Function that publishes events; it leaves out sessions that hooks report, which would count twice."""
 
 
@@ -63,17 +63,17 @@ def tail(
     published once, even after a restart or when a log is renamed, cut or rewritten.
     """
     from ..guard.privacy import secrets_in
-    from ..ingest import Run
-    from ..ingest.growing_files import Following
+    from ..ingest import ImportRun
+    from ..ingest.growing_files import FileFollower
 
     paths = [Path(name).absolute() for name in names]
     if missing := [str(path) for path in paths if not path.exists()]:
         raise ConfigError(f"{missing[0]}: no such file or directory")
     where, publish = _target(url, bootstrap)
     places = places_file(where, paths)
-    run = Run(redact=redact, secrets_in=secrets_in)
+    run = ImportRun(redact=redact, secrets_in=secrets_in)
     with _exclusive(places):
-        logs = Following(paths, places, run=run, workspace=workspace, from_start=from_start)
+        logs = FileFollower(paths, places, run=run, workspace=workspace, from_start=from_start)
         try:
             sent, refused, left_out = _follow(logs, publish, where, once=once)
         except KeyboardInterrupt:
@@ -96,7 +96,7 @@ def places_file(where: str, paths: Sequence[Path]) -> Path:
     return folder / "trustfold" / f"tail-{name}.json"
 
 
-def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
+def _follow(logs: FileFollower, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
     """Publish new events, once or forever; count those published, refused and left out."""
     sent = refused = left_out = 0
     announced = False
@@ -117,7 +117,7 @@ def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tup
         time.sleep(LOOK_S)
 
 
-def _publish_with_retries(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
+def _publish_with_retries(publish: Publish, events: Sequence[bytes], *, begun: bool) -> PublishOutcome:
     """Publish with retries until the target answers.
 
     Raises:
@@ -128,7 +128,7 @@ def _publish_with_retries(publish: Publish, events: Sequence[bytes], *, begun: b
         try:
             return publish(events)
         except TrustfoldError as error:
-            if not begun and not isinstance(error, Unreachable | TookTooLong):
+            if not begun and not isinstance(error, TargetUnreachable | TookTooLong):
                 raise
             if wait == LOOK_S:
                 note(f"{error}; trying again")
@@ -138,7 +138,7 @@ def _publish_with_retries(publish: Publish, events: Sequence[bytes], *, begun: b
 
 def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
     """Target named by the options, else by the environment, else the server of this user."""
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     url, bootstrap = destination(url, bootstrap, settings)
     if bootstrap:
         return bootstrap, _to_kafka(bootstrap)
@@ -152,15 +152,15 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
                 "publish to where? start this user's server with `trustfold up --detach`, or give --url or --bootstrap"
             )
         url, token = service.address, service.token
-    target = HttpTarget(url, Rights(token))
+    target = HttpTarget(url, TargetRights(token))
 
     hooked: set[str] = set()
 
-    def publish(events: Sequence[bytes]) -> Outcome:
+    def publish(events: Sequence[bytes]) -> PublishOutcome:
         hooked.update(target.hooks().sessions)
         own = [event for event in events if _session_of(event) not in hooked]
         refused = sum(target.publish("events", body).dead_letters for body in bodies(own)) if own else 0
-        return Outcome(refused, len(events) - len(own))
+        return PublishOutcome(refused, len(events) - len(own))
 
     return target.name, publish
 
@@ -179,9 +179,9 @@ def _to_kafka(bootstrap: str) -> Publish:
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
-    def publish(events: Sequence[bytes]) -> Outcome:
+    def publish(events: Sequence[bytes]) -> PublishOutcome:
         sending = send(target.kafka, iter(events), topic="events")
-        return Outcome(run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused)  # could wait forever
+        return PublishOutcome(run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused)  # could wait forever
 
     return publish
 

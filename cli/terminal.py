@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..schemas.decision_text import Tone, counted
+from ..schemas.decision_text import TextTone, counted
 from .render import note, side_console
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
 
-STYLES: dict[Tone, str] = {Tone.GOOD: GOOD, Tone.BAD: BAD, Tone.WARN: WARN, Tone.QUIET: QUIET}
+STYLES: dict[TextTone, str] = {TextTone.GOOD: GOOD, TextTone.BAD: BAD, TextTone.WARN: WARN, TextTone.QUIET: QUIET}
 
 ELLIPSIS = "…"
 
@@ -90,7 +90,7 @@ STEP = 500
 """Number of items between two updates of a progress bar."""
 
 
-class Progress:
+class ProgressBar:
     """Progress bar on standard error if that is a terminal; else nothing."""
 
     def __init__(self, total: int | None, what: str, *, quiet: bool = False, interrupted: str = "") -> None:

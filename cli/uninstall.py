@@ -12,7 +12,7 @@ import click
 
 from ..errors import TrustfoldError
 from ..integrations.agent_config import AGENTS, place_of
-from .connect import Connections
+from .connect import ConnectionFile
 from .operator import ask
 from .origin import refuse_agents
 from .render import echo, note
@@ -29,7 +29,7 @@ def uninstall(*, keep_data: bool, dry_run: bool, yes: bool) -> None:
     Stores of projects (`.trustfold/`) and the program itself stay.
     """
     service = UserService()
-    connections = Connections(service.home)
+    connections = ConnectionFile(service.home)
     hooks = connections.everywhere([_place(agent) for agent in AGENTS])
     running, unit, data = service.running(), service.has_unit, service.home.is_dir() and not keep_data
     plan = [f"remove the hooks of {agent} from {file}" for agent, file in hooks]
@@ -64,7 +64,7 @@ def _place(agent: str) -> tuple[str, Path]:
     return agent, Path(os.path.realpath(place_of(agent, None, os.environ, Path.home())))
 
 
-def _removed(connections: Connections, agent: str, file: Path) -> str:
+def _removed(connections: ConnectionFile, agent: str, file: Path) -> str:
     """Remove the hooks from a file; returns why that failed, empty if it did not."""
     try:
         connections.remove(agent, file)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
+from ..config import DEFAULT_DB, DEFAULT_HISTORY, EnvironmentSettings
 from ..errors import ConfigError, NotInstalled
 from ..guard.backends.engine import running_at
 from ..history.files import place_of, store_source
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import socket
 
     from ..recording.status import RecordingStatus
-    from ..rules.rules import Rules
+    from ..rules.rules import RuleSet
     from ..schemas.settings import SettingsOverrides
-    from ..streams.embedded.server import Service
+    from ..streams.embedded.server import EmbeddedService
 
 
 @click.command()
@@ -80,11 +80,11 @@ def up(  # noqa: PLR0913 - each is an option of its own
         from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, private_socket, serve
         from ..streams.embedded.server import make_app
-        from ..streams.embedded.sign_in import Roles
+        from ..streams.embedded.sign_in import RoleTokens
         from ..web.routes import more_routes
     except ImportError as missing:
         raise NotInstalled("the server", missing) from missing
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     temporary = _temporary_folder(settings, store)
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
@@ -92,7 +92,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
     own = read_publishers(settings.publishers)
     if own and not settings.token:
         raise ConfigError("set TRUSTFOLD_TOKEN beside TRUSTFOLD_PUBLISHERS: without it every program may publish")
-    roles = Roles(settings.token, settings.operator_token, allow_local_orders, own)
+    roles = RoleTokens(settings.token, settings.operator_token, allow_local_orders, own)
     files = settings.rule_files(rules_file, policies_file)
     rules, environment = files.load(), settings.environment()
     note_any(settings.switched_off)
@@ -128,7 +128,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
-def _temporary_folder(settings: Settings, store: str | None) -> TemporaryDirectory[str] | None:
+def _temporary_folder(settings: EnvironmentSettings, store: str | None) -> TemporaryDirectory[str] | None:
     """Folder of a store that is not kept; None if it is.
 
     Raises:
@@ -144,7 +144,7 @@ def _temporary_folder(settings: Settings, store: str | None) -> TemporaryDirecto
 
 
 def _listening_engine(
-    path: Path, rules: Rules, environment: SettingsOverrides, host: str, port: int
+    path: Path, rules: RuleSet, environment: SettingsOverrides, host: str, port: int
 ) -> tuple[socket.socket, EmbeddedEngine]:
     """Listen, then open or create the store: who cannot listen leaves no empty store behind."""
     from ..streams.embedded.serve import listen
@@ -162,7 +162,7 @@ def _listening_engine(
         raise
 
 
-def _count(service: Service, status: RecordingStatus) -> None:
+def _count(service: EmbeddedService, status: RecordingStatus) -> None:
     """Add a recording's metrics to the server's."""
     try:
         from ..recording.metrics import RecordingCollector
@@ -174,7 +174,7 @@ def _count(service: Service, status: RecordingStatus) -> None:
 def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     if others:
         raise click.UsageError("--detach accepts only --port, --stop no option: they control this user's server")
-    from .connect import Connections, command_of
+    from .connect import ConnectionFile, command_of
     from .origin import refuse_agents
     from .service import UserService
 
@@ -186,6 +186,6 @@ def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     how = service.start(port)
     note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")
     note("See what it decides: `trustfold open`")
-    for agent, file, fault in Connections(service.home).faults():
+    for agent, file, fault in ConnectionFile(service.home).faults():
         if fault:
             note(f"{agent}: {file}: {fault}; {command_of(agent, Path(file))}")

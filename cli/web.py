@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ..config import DEFAULT_HISTORY, Settings
+from ..config import DEFAULT_HISTORY, EnvironmentSettings
 from ..errors import ConfigError, NotInstalled
 from .options import bootstrap_option, listen_options
 from .render import ExitCode, note
@@ -51,13 +51,13 @@ def web(
     try:
         from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
-        from ..streams.embedded.sign_in import Roles
+        from ..streams.embedded.sign_in import RoleTokens
         from ..streams.kafka.settings import KafkaSettings
         from ..web.dashboard.kafka_source import KafkaSource
         from ..web.routes import kafka_app
     except ImportError as missing:
         raise NotInstalled("the dashboard over Kafka", missing) from missing
-    ours = Settings.from_env()
+    ours = EnvironmentSettings.from_env()
     kafka = KafkaSettings.from_env(bootstrap=bootstrap)
     recorded = Path(history) if history else ours.history
     if history and not recorded.is_dir():
@@ -66,7 +66,7 @@ def web(
     check_exposure(address, ours.token)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and the lines below report it
     source = KafkaSource(kafka, recorded if recorded.is_dir() else None, ours.rules(rules))
-    app = kafka_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
+    app = kafka_app(source, RoleTokens(ours.token, ours.operator_token, allow_local_orders))
     listener = listen(address, ours.port if port is None else port)
     url = address_of(listener)
     stopped = serve(app, listener, lambda: note(f"the dashboard is at {url}, over {source.name}; Ctrl-C stops it"))

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..config import RuleFiles, Settings
+from ..config import EnvironmentSettings, RuleFiles
 from ..errors import ConfigError
-from ..history.filters import Filters
+from ..history.filters import HistoryFilters
 from ..schemas.decision_text import counted
-from .checks import Checker
-from .history import Chosen, history_options, open_history
+from .checks import CallChecker
+from .history import HistoryChoice, history_options, open_history
 from .options import json_option
 from .render import note, note_any, write_json
-from .terminal import Progress
+from .terminal import ProgressBar
 from .whatif_view import lasts
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from ..history.inputs import Inputs
-    from ..history.whatif.compare import Compared
-    from ..history.whatif.replay import Material, Present
+    from ..history.inputs import InputFile
+    from ..history.whatif.compare import ComparisonResult
+    from ..history.whatif.replay import PresentRules, RecordedInputs
 
 WARM_UP = timedelta(days=1)
 """Time folded before `--since` to restore state shared by sessions: the longest default window is an hour,
@@ -58,13 +58,13 @@ class ReplayInputs(NamedTuple):
         present: the rules to compare with.
     """
 
-    material: Material
+    material: RecordedInputs
     filtered: DuckDBPyConnection
-    filters: Filters
-    present: Present
+    filters: HistoryFilters
+    present: PresentRules
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> InputFile:
         """Inputs to fold."""
         return self.material.inputs
 
@@ -78,7 +78,7 @@ class ReplayInputs(NamedTuple):
 @json_option()
 def whatif(
     *,
-    chosen: Chosen,
+    chosen: HistoryChoice,
     rules_file: str,
     against: str | None,
     examples: int,
@@ -91,13 +91,13 @@ def whatif(
     """
     if len(chosen.roots) > 1:
         raise ConfigError("--history is given several times: histories have no common order; replay them one by one")
-    settings = Settings.from_env()
+    settings = EnvironmentSettings.from_env()
     other = settings.rule_files(rules_file).load()
     with _interruptible(), _replay_inputs(chosen, settings, against) as recorded:
         from ..history.whatif.compare import compare, decisions_of
 
         note(f"folding {recorded.inputs.count:,} recorded inputs under both rules{lasts(recorded.inputs.count, 2)}")
-        with Progress(recorded.inputs.count, "inputs", interrupted=INTERRUPTED) as progress:
+        with ProgressBar(recorded.inputs.count, "inputs", interrupted=INTERRUPTED) as progress:
             compared = compare(
                 recorded.material,
                 recorded.present,
@@ -120,7 +120,7 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def _replay_inputs(chosen: Chosen, settings: Settings, against: str | None) -> Iterator[ReplayInputs]:
+def _replay_inputs(chosen: HistoryChoice, settings: EnvironmentSettings, against: str | None) -> Iterator[ReplayInputs]:
     """Load the history for folding; records without rules are compared with those of `against` or the environment.
 
     Raises:
@@ -135,7 +135,7 @@ def _replay_inputs(chosen: Chosen, settings: Settings, against: str | None) -> I
     ):
         from ..history.inputs import lined_up
         from ..history.whatif.decision_filters import passing
-        from ..history.whatif.replay import Material, Present, has_sessions, recorded_rules
+        from ..history.whatif.replay import PresentRules, RecordedInputs, has_sessions, recorded_rules
 
         recorded = recorded_rules(everything) if against is None else []
         versions = tuple(rules for place, rules in enumerate(recorded) if rules not in recorded[:place])
@@ -150,8 +150,10 @@ def _replay_inputs(chosen: Chosen, settings: Settings, against: str | None) -> I
         if chosen.narrowed:
             note(f"only {filters.description()}; everything they depend on is folded")
         with lined_up(everything, filters.since, warm_up(filters.since)) as inputs:
-            present = Present(base, versions)
-            material = Material(everything, inputs, passing(everything, filters), settings.environment(), Checker)
+            present = PresentRules(base, versions)
+            material = RecordedInputs(
+                everything, inputs, passing(everything, filters), settings.environment(), CallChecker
+            )
             yield ReplayInputs(material, filtered, filters, present)
 
 
@@ -173,7 +175,7 @@ def _basis(recorded: tuple[Any, ...], files: RuleFiles) -> str:
     return f"compared with {where}"
 
 
-def _show_comparison(compared: Compared, filters: Filters, limit: int, *, as_json: bool) -> None:
+def _show_comparison(compared: ComparisonResult, filters: HistoryFilters, limit: int, *, as_json: bool) -> None:
     from . import whatif_view as view
 
     if as_json:
@@ -193,7 +195,7 @@ def _show_comparison(compared: Compared, filters: Filters, limit: int, *, as_jso
             note(_why_not_all(compared, filters.since))
 
 
-def _why_not_all(compared: Compared, since: datetime | None) -> str:
+def _why_not_all(compared: ComparisonResult, since: datetime | None) -> str:
     """Possible reasons why the replay did not reproduce all recorded decisions."""
     reasons = []
     if not compared.versions:

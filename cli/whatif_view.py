@@ -12,9 +12,9 @@ from ..schemas.decision_text import counted
 from .render import console, echo, note
 
 if TYPE_CHECKING:
-    from ..history.filters import Filters
-    from ..history.whatif.compare import Compared, Seen, Told
-    from ..history.whatif.decisions import Difference, Kind
+    from ..history.filters import HistoryFilters
+    from ..history.whatif.compare import ComparedStreak, ComparisonResult, ShiftReport
+    from ..history.whatif.decisions import DecisionDifferences, KindCounts
 
 LONG_S = 600
 """Estimated seconds from which on it is said what shortens them."""
@@ -28,7 +28,7 @@ DIFFERENCES = ("caught", "lost", "earlier", "later", "otherwise")
 STREAK = "streak"
 
 
-def show_comparison(compared: Compared, limit: int) -> None:
+def show_comparison(compared: ComparisonResult, limit: int) -> None:
     """Print counts of each kind of decision that differs, streaks and incidents, and examples."""
     from .history_view import table_of
 
@@ -54,11 +54,11 @@ def show_comparison(compared: Compared, limit: int) -> None:
 _COUNTS = ("before", "after", "added", "gone", "changed")
 
 
-def _counts(kind: Kind) -> dict[str, int]:
+def _counts(kind: KindCounts) -> dict[str, int]:
     return {name: getattr(kind, name) for name in _COUNTS}
 
 
-def _show_examples(difference: Difference) -> None:
+def _show_examples(difference: DecisionDifferences) -> None:
     from .history_view import table_of
 
     for title, examples in (
@@ -76,7 +76,11 @@ _KEY_COLUMNS = ("workspace", "key", "how", "calls_earlier", "began", "before", "
 
 
 def _show_shifts(
-    title: str, columns: Sequence[str], shifts: Sequence[Told], row: Callable[[Told], Sequence[Any]], limit: int
+    title: str,
+    columns: Sequence[str],
+    shifts: Sequence[ShiftReport],
+    row: Callable[[ShiftReport], Sequence[Any]],
+    limit: int,
 ) -> None:
     """Print a table of differences; caught and missed ones first."""
     from .history_view import table_of
@@ -94,34 +98,34 @@ def _show_shifts(
         note(f"... and {len(ranked) - limit:,} more; --limit shows more")
 
 
-def _rank(one: Told) -> tuple[Any, ...]:
+def _rank(one: ShiftReport) -> tuple[Any, ...]:
     return DIFFERENCES.index(one.how) // 2, -abs(one.calls_earlier or 0), one.workspace, one.subject, one.session
 
 
-def _streak_row(one: Told) -> Sequence[Any]:
+def _streak_row(one: ShiftReport) -> Sequence[Any]:
     last = one.after or one.before
     return one.session, one.subject, one.how, _by(one), _streak(one.before), _streak(one.after), _link(last)
 
 
-def _key_row(one: Told) -> Sequence[Any]:
+def _key_row(one: ShiftReport) -> Sequence[Any]:
     last = one.after or one.before
     place = last.session if last else one.session
     began = datetime.fromtimestamp(last.time_ms / 1000, UTC).replace(tzinfo=None) if last else None
     return one.workspace, one.subject, one.how, _by(one), began, _key(one.before), _key(one.after), place, _link(last)
 
 
-def _by(one: Told) -> str:
+def _by(one: ShiftReport) -> str:
     """Number of calls by which it is detected earlier or later; a duration if no call is between."""
     if one.calls_earlier:
         return f"{one.calls_earlier:+,}"
     return f"{one.seconds_earlier:+,g} s" if one.seconds_earlier else ""
 
 
-def _streak(seen: Seen | None) -> str:
+def _streak(seen: ComparedStreak | None) -> str:
     return f"call {seen.call}, {seen.worst}{f', {seen.nudges}' if seen.nudges else ''}" if seen else ""
 
 
-def _key(seen: Seen | None) -> str:
+def _key(seen: ComparedStreak | None) -> str:
     if seen is None:
         return ""
     held = [f"{count} {word}" for count, word in ((seen.asked, "asked"), (seen.refused, "refused")) if count]
@@ -129,11 +133,11 @@ def _key(seen: Seen | None) -> str:
     return ", ".join([seen.worst, *held, *went])
 
 
-def _link(seen: Seen | None) -> str:
+def _link(seen: ComparedStreak | None) -> str:
     return (seen.call_id or seen.event_id) if seen else ""
 
 
-def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict[str, Any]:
+def comparison_as_json(compared: ComparisonResult, filters: HistoryFilters, limit: int) -> dict[str, Any]:
     """A comparison as a JSON document; at most `limit` streaks and incidents each, caught and missed ones first."""
     difference, recorded = compared.difference, compared.recorded
     streaks = sorted((one for one in compared.shifts if one.kind == STREAK), key=_rank)
@@ -177,24 +181,24 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
     }
 
 
-def _grouped(shifts: Iterable[Told], *names: str) -> list[tuple[tuple[str, ...], list[Told]]]:
+def _grouped(shifts: Iterable[ShiftReport], *names: str) -> list[tuple[tuple[str, ...], list[ShiftReport]]]:
     """Shifts grouped by subject, the largest groups first."""
-    found: dict[tuple[str, ...], list[Told]] = {}
+    found: dict[tuple[str, ...], list[ShiftReport]] = {}
     for one in shifts:
         found.setdefault(tuple(getattr(one, name) for name in names), []).append(one)
     return sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
 
 
-def _count_differences(shifts: Iterable[Told]) -> dict[str, int]:
+def _count_differences(shifts: Iterable[ShiftReport]) -> dict[str, int]:
     count = Counter[str](one.how for one in shifts)
     return {how: count[how] for how in DIFFERENCES}
 
 
-def _shift_json(one: Told) -> dict[str, Any]:
+def _shift_json(one: ShiftReport) -> dict[str, Any]:
     return {**one._asdict(), "before": _seen_json(one.before), "after": _seen_json(one.after)}
 
 
-def _seen_json(seen: Seen | None) -> dict[str, Any] | None:
+def _seen_json(seen: ComparedStreak | None) -> dict[str, Any] | None:
     if seen is None:
         return None
     body = seen._asdict()

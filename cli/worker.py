@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from ..config import Settings
+from ..config import EnvironmentSettings
 from ..errors import ConfigError, NotInstalled
 from ..projections.rule_source import RuleSource
 from .clients.kafka_log import reaching_kafka, run
@@ -15,9 +15,9 @@ from .options import bootstrap_option, json_option, rules_options
 from .render import note, note_any, write_json
 
 try:
-    from ..streams.kafka.acls import Principals, acls
+    from ..streams.kafka.acls import RolePrincipals, acls
     from ..streams.kafka.settings import KafkaSettings
-    from ..streams.kafka.topics import Difference, create_topics, find_differences, keep_events, refuse_hidden
+    from ..streams.kafka.topics import TopicDifference, create_topics, find_differences, keep_events, refuse_hidden
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:
     raise NotInstalled("Kafka", missing) from missing
@@ -36,7 +36,7 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     when their files change.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
-    ours = Settings.from_env()
+    ours = EnvironmentSettings.from_env()
     note_any(ours.switched_off)
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
@@ -70,7 +70,7 @@ def create(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> N
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
     created: list[str] = run(settings, create_topics(settings))
-    differences: list[Difference] = run(settings, find_differences(settings))
+    differences: list[TopicDifference] = run(settings, find_differences(settings))
     if as_json:
         write_json({"created": created, "differences": [asdict(one) for one in differences]})
     else:
@@ -92,7 +92,7 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
     Exit code 2 if a difference must be fixed; possibly intended ones, such as a retention, are only reported.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
-    differences: list[Difference] = run(settings, find_differences(settings))
+    differences: list[TopicDifference] = run(settings, find_differences(settings))
     refuse_hidden(settings, differences)
     if as_json:
         write_json({"differences": [asdict(one) for one in differences]})
@@ -116,22 +116,28 @@ def keep(*, bootstrap: str | None, days: float | None, for_ever: bool) -> None:
 
 @topics.command(name="acls")
 @_bootstrap
-@click.option("--publisher", default=Principals().publisher, show_default=True, help="Principal of agents and guards.")
-@click.option("--operator", default=Principals().operator, show_default=True, help="Principal that may send orders.")
-@click.option("--worker", default=Principals().worker, show_default=True, help="Workers.")
-@click.option("--recorder", default=Principals().recorder, show_default=True, help="Principal of recorders.")
-@click.option("--dashboard", default=Principals().dashboard, show_default=True, help="Principal of `trustfold web`.")
+@click.option(
+    "--publisher", default=RolePrincipals().publisher, show_default=True, help="Principal of agents and guards."
+)
+@click.option(
+    "--operator", default=RolePrincipals().operator, show_default=True, help="Principal that may send orders."
+)
+@click.option("--worker", default=RolePrincipals().worker, show_default=True, help="Workers.")
+@click.option("--recorder", default=RolePrincipals().recorder, show_default=True, help="Principal of recorders.")
+@click.option(
+    "--dashboard", default=RolePrincipals().dashboard, show_default=True, help="Principal of `trustfold web`."
+)
 def acls_command(bootstrap: str | None, **who: str) -> None:
     """Print the access control lists of each role, with least privilege, as commands of kafka-acls.sh.
 
     A principal without a type is a user: NAME means User:NAME.
     """
     principals = {role: name if ":" in name else f"User:{name}" for role, name in who.items()}
-    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(**principals)):
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), RolePrincipals(**principals)):
         click.echo(line)
 
 
-def _report(differences: Sequence[Difference]) -> None:
+def _report(differences: Sequence[TopicDifference]) -> None:
     """Print the differences on standard error; exit if one must be fixed."""
     for one in differences:
         if one.chosen:

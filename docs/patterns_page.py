@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from trustfold.projections.session.detectors.detector import Detector
+from trustfold.projections.session.detectors.detector import PatternDetector
 from trustfold.projections.session.detectors.registry import KINDS
-from trustfold.rules.behaviour import BehaviourRules, Ladder
+from trustfold.rules.behaviour import BehaviourRules, SeverityLadder
 
 PAGE = Path(__file__).resolve().parent / "patterns.md"
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -33,7 +33,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def described(kind: type[Detector]) -> str:
+def described(kind: type[PatternDetector]) -> str:
     """The docstring of a detector, without its attributes and the word that says what it is."""
     text = (inspect.getdoc(kind) or "").partition("\n\nAttributes:")[0]
     first = text.removeprefix("Detector of ")
@@ -45,7 +45,8 @@ def ladders(pattern: str, rules: BehaviourRules) -> str:
     found = {
         name: ladder
         for name in rules.__struct_fields__
-        if (name == pattern or name.startswith(f"{pattern}_")) and isinstance(ladder := getattr(rules, name), Ladder)
+        if (name == pattern or name.startswith(f"{pattern}_"))
+        and isinstance(ladder := getattr(rules, name), SeverityLadder)
     }
     lines = [
         f"| `{name}` | " + " | ".join("–" if step is None else str(step) for step in steps(ladder)) + " |\n"
@@ -54,7 +55,7 @@ def ladders(pattern: str, rules: BehaviourRules) -> str:
     return "".join(["| ladder | minor | moderate | severe |\n|---|---:|---:|---:|\n", *lines])
 
 
-def steps(ladder: Ladder) -> tuple[int | None, ...]:
+def steps(ladder: SeverityLadder) -> tuple[int | None, ...]:
     """The steps of a ladder."""
     return ladder.minor, ladder.moderate, ladder.severe
 
@@ -76,7 +77,7 @@ def cases(title: str, situations: list[dict[str, Any]]) -> str:
     return "".join([f"**{title}**\n\n", *lines])
 
 
-def section(pattern: str, kind: type[Detector]) -> str:
+def section(pattern: str, kind: type[PatternDetector]) -> str:
     """The section of a pattern."""
     silent, speaks = (
         [one for one in rows(SITUATIONS / f"{name}.ndjson") if pattern in one["pattern"]]

@@ -6,7 +6,14 @@
 import sys
 from pathlib import Path
 
-from trustfold.projections.calls.program_table import ANSWERS, SERVICES, SHARED_AWAY, SHARED_REFUSED, Answer, Service
+from trustfold.projections.calls.program_table import (
+    ANSWERS,
+    SERVICES,
+    SHARED_AWAY,
+    SHARED_REFUSED,
+    AnsweringPrograms,
+    ServiceSigns,
+)
 
 PAGE = Path(__file__).resolve().parent / "programs.md"
 
@@ -48,7 +55,7 @@ def numbers(codes: tuple[int, ...]) -> str:
     return f"{codes[0]} to {codes[-1]}" if len(codes) > 8 else ", ".join(map(str, codes))
 
 
-def answer(row: Answer) -> str:
+def answer(row: AnsweringPrograms) -> str:
     """A line of the first table."""
     where = [code(*row.subcommands)] if row.subcommands and row.subcommands != ("*",) else []
     where += [f"with {code(*row.options)}"] if row.options else []
@@ -56,7 +63,7 @@ def answer(row: Answer) -> str:
     return f"| {code(*row.programs)} | {'; '.join(where)} | {numbers(row.codes)} | {row.means} |\n"
 
 
-def service(row: Service) -> str:
+def service(row: ServiceSigns) -> str:
     """A line of the second table."""
     away = [numbers(row.away)] if row.away else []
     away += [code(*row.says_away)] if row.says_away else []

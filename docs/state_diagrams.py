@@ -35,14 +35,14 @@ STYLE = """
 """
 
 
-class Place(NamedTuple):
+class DiagramPoint(NamedTuple):
     """Pixels of a point; of a state, of its middle."""
 
     x: float
     y: float
 
 
-class Diagram(NamedTuple):
+class StateDiagram(NamedTuple):
     """One picture.
 
     Attributes:
@@ -56,24 +56,24 @@ class Diagram(NamedTuple):
 
     file: str
     title: str
-    size: Place
+    size: DiagramPoint
     table: Mapping[Any, StrEnum]
-    places: Mapping[str, Place]
+    places: Mapping[str, DiagramPoint]
     bends: Mapping[tuple[str, str], float]
 
 
 DIAGRAMS = (
-    Diagram(
+    StateDiagram(
         "trust.svg",
         "States and transitions of trust",
-        Place(1000, 720),
+        DiagramPoint(1000, 720),
         trust.TRANSITIONS,
         {
-            "trusted": Place(120, 400),
-            "escalated": Place(500, 170),
-            "recovering": Place(500, 400),
-            "blocked": Place(880, 290),
-            "removed": Place(500, 650),
+            "trusted": DiagramPoint(120, 400),
+            "escalated": DiagramPoint(500, 170),
+            "recovering": DiagramPoint(500, 400),
+            "blocked": DiagramPoint(880, 290),
+            "removed": DiagramPoint(500, 650),
         },
         {
             ("trusted", "escalated"): 45,
@@ -87,16 +87,16 @@ DIAGRAMS = (
             ("recovering", "removed"): -30,
         },
     ),
-    Diagram(
+    StateDiagram(
         "breaker.svg",
         "States and transitions of a circuit",
-        Place(900, 500),
+        DiagramPoint(900, 500),
         breaker.TRANSITIONS,
         {
-            "closed": Place(130, 90),
-            "open": Place(770, 90),
-            "half_open": Place(450, 240),
-            "forced_open": Place(450, 440),
+            "closed": DiagramPoint(130, 90),
+            "open": DiagramPoint(770, 90),
+            "half_open": DiagramPoint(450, 240),
+            "forced_open": DiagramPoint(450, 440),
         },
         {
             ("half_open", "closed"): 0,
@@ -116,22 +116,22 @@ def arrows(table: Mapping[Any, StrEnum]) -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def border(at: Place, towards: Place) -> Place:
+def border(at: DiagramPoint, towards: DiagramPoint) -> DiagramPoint:
     """Point at which a line from the middle of a state leaves its box, with a gap of four pixels."""
     x, y = towards.x - at.x, towards.y - at.y
     scale = min((WIDTH / 2 + 4) / abs(x) if x else 1e9, (HEIGHT / 2 + 4) / abs(y) if y else 1e9)
-    return Place(at.x + x * scale, at.y + y * scale)
+    return DiagramPoint(at.x + x * scale, at.y + y * scale)
 
 
-def arrow(diagram: Diagram, ends: tuple[str, str], moves: list[str]) -> str:
+def arrow(diagram: StateDiagram, ends: tuple[str, str], moves: list[str]) -> str:
     """One arrow and its label."""
     start, end = diagram.places[ends[0]], diagram.places[ends[1]]
     length = hypot(end.x - start.x, end.y - start.y)
     bend = diagram.bends.get(ends, 24)
-    over = Place((end.y - start.y) / length * bend, -(end.x - start.x) / length * bend)
-    middle = Place((start.x + end.x) / 2 + 2 * over.x, (start.y + end.y) / 2 + 2 * over.y)
+    over = DiagramPoint((end.y - start.y) / length * bend, -(end.x - start.x) / length * bend)
+    middle = DiagramPoint((start.x + end.x) / 2 + 2 * over.x, (start.y + end.y) / 2 + 2 * over.y)
     first, last = border(start, middle), border(end, middle)
-    label = Place((first.x + 2 * middle.x + last.x) / 4, (first.y + 2 * middle.y + last.y) / 4)
+    label = DiagramPoint((first.x + 2 * middle.x + last.x) / 4, (first.y + 2 * middle.y + last.y) / 4)
     curve = f"M{first.x:.0f} {first.y:.0f} Q{middle.x:.0f} {middle.y:.0f} {last.x:.0f} {last.y:.0f}"
     top = label.y - LINE * (len(moves) - 1) / 2
     lines = "".join(
@@ -141,7 +141,7 @@ def arrow(diagram: Diagram, ends: tuple[str, str], moves: list[str]) -> str:
     return f'<path d="{curve}" marker-end="url(#tip)"/>{lines}'
 
 
-def state(name: str, at: Place) -> str:
+def state(name: str, at: DiagramPoint) -> str:
     """One state: a box with its name."""
     return (
         f'<rect class="state" x="{at.x - WIDTH / 2:.0f}" y="{at.y - HEIGHT / 2:.0f}" width="{WIDTH}" height="{HEIGHT}" '
@@ -149,7 +149,7 @@ def state(name: str, at: Place) -> str:
     )
 
 
-def draw(diagram: Diagram) -> str:
+def draw(diagram: StateDiagram) -> str:
     """The picture as SVG.
 
     Raises:

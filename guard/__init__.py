@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from .idempotency.memory import InMemoryDedupeStore
     from .idempotency.redis import RedisDedupeStore
     from .idempotency.sqlite import SqliteDedupeStore
-    from .idempotency.unknown import Settlement
+    from .idempotency.unknown import ChangeSettlement
     from .permission import PermissionWrapper
     from .result import ToolResult
     from .session import GuardSession
     from .settings import DedupePolicy, GuardSettings, RetryPolicy
     from .sync import SyncToolGuard
     from .synthesis import RecursiveResult, estimate_confidence, synthesize
-    from .tools import Tool
+    from .tools import ToolRegistration
 
 _HOMES = {
     "CallNotPermitted": ".errors",
@@ -41,10 +41,10 @@ _HOMES = {
     "RecursiveResult": ".synthesis",
     "RedisDedupeStore": ".idempotency.redis",
     "RetryPolicy": ".settings",
-    "Settlement": ".idempotency.unknown",
+    "ChangeSettlement": ".idempotency.unknown",
     "SqliteDedupeStore": ".idempotency.sqlite",
     "SyncToolGuard": ".sync",
-    "Tool": ".tools",
+    "ToolRegistration": ".tools",
     "ToolFailed": ".errors",
     "ToolGuard": ".guard",
     "ToolResult": ".result",
@@ -54,6 +54,7 @@ _HOMES = {
 
 __all__ = [
     "CallNotPermitted",
+    "ChangeSettlement",
     "DedupePolicy",
     "EnvelopeRejected",
     "ExecutionGuarantees",
@@ -66,12 +67,11 @@ __all__ = [
     "RecursiveResult",
     "RedisDedupeStore",
     "RetryPolicy",
-    "Settlement",
     "SqliteDedupeStore",
     "SyncToolGuard",
-    "Tool",
     "ToolFailed",
     "ToolGuard",
+    "ToolRegistration",
     "ToolResult",
     "estimate_confidence",
     "synthesize",

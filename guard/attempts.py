@@ -16,22 +16,22 @@ from types import CoroutineType
 from typing import Any
 
 from ..schemas.tool_envelopes import ResultStatus, RetryRecord
-from .clock import Clock
+from .clock import GuardClock
 from .errors import Passthrough, is_control_flow
 from .failure import CallFailure, fits, of_exception, of_result, timeout_failure
-from .interface import Services
+from .interface import GuardServices
 from .log import log_call
 from .metrics import RETRIES
 from .nesting import await_nested
-from .request import Call
+from .request import GuardedCall
 from .result import ToolResult
 from .settings import RetryPolicy
 from .streams import is_stream
-from .tool_threads import Function, Outcome, Runner, run_in_thread
+from .tool_threads import Function, FunctionOutcome, Runner, run_in_thread
 
 
 @dataclass(slots=True)
-class Attempts:
+class AttemptResult:
     """Result of the attempts of one call.
 
     Attributes:
@@ -58,10 +58,10 @@ def delay_ms(policy: RetryPolicy, retry: int, draw: Callable[[float, float], flo
     return draw(0.0, min(policy.max_delay_ms, policy.base_ms * 2.0**retry))
 
 
-class Executor:
+class AttemptRunner:
     """Runs the attempts of calls of one guard."""
 
-    def __init__(self, services: Services, draw: Callable[[float, float], float]) -> None:
+    def __init__(self, services: GuardServices, draw: Callable[[float, float], float]) -> None:
         """Use `draw` to draw delays; `random.uniform` outside of tests."""
         self._passthrough = services.settings.passthrough
         self._clock = services.clock
@@ -72,7 +72,7 @@ class Executor:
         self._draw = draw
 
     async def run(
-        self, call: Call, function: Function, policy: RetryPolicy, runner: Runner | None, made: Attempts
+        self, call: GuardedCall, function: Function, policy: RetryPolicy, runner: Runner | None, made: AttemptResult
     ) -> None:
         """Attempt a call until success or until no retry is allowed; the result is written into `made`.
 
@@ -114,7 +114,7 @@ class Executor:
                 return
             made.done = False
 
-    def _may_retry(self, call: Call, failure: CallFailure, made: Attempts, policy: RetryPolicy) -> bool:
+    def _may_retry(self, call: GuardedCall, failure: CallFailure, made: AttemptResult, policy: RetryPolicy) -> bool:
         if not failure.retriable or not call.may_repeat or (call.running is not None and not call.running.done()):
             return False
         if call.settled_scopes:  # it is a probe
@@ -124,14 +124,16 @@ class Executor:
             return False
         return True
 
-    def _fits(self, call: Call, policy: RetryPolicy, wait: float) -> bool:
+    def _fits(self, call: GuardedCall, policy: RetryPolicy, wait: float) -> bool:
         """Whether an attempt after this wait would start before the deadline and within the policy's elapsed time."""
         then = self._clock.monotonic_ms() + wait
         if then - call.began_ms > policy.max_elapsed_ms:
             return False
         return call.deadline_ms is None or then < call.deadline_ms
 
-    async def _attempt(self, call: Call, function: Function, runner: Runner | None) -> tuple[Any, CallFailure | None]:
+    async def _attempt(
+        self, call: GuardedCall, function: Function, runner: Runner | None
+    ) -> tuple[Any, CallFailure | None]:
         """Run one attempt; return its output and its failure."""
         limit = attempt_limit_ms(call, self._clock)
         call.running = None
@@ -140,7 +142,7 @@ class Executor:
             try:
                 outcome = await invoke(function, call.args, runner, call)
             except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
-                outcome = Outcome(None, error)
+                outcome = FunctionOutcome(None, error)
         elif limit <= 0:
             return None, timeout_failure(0)
         else:
@@ -152,7 +154,7 @@ class Executor:
             except Exception as error:  # noqa: BLE001 - as above
                 if isinstance(error, TimeoutError) and scope.expired():
                     return None, timeout_failure(limit)
-                outcome = Outcome(None, error)
+                outcome = FunctionOutcome(None, error)
         if outcome.error is not None:
             if is_control_flow(outcome.error, (*self._passthrough, *call.tool.passthrough)):
                 raise outcome.error
@@ -162,7 +164,7 @@ class Executor:
             return None, failure
         return outcome.output, _reported(call, outcome.output, self._clock.now_ms())
 
-    def _report_retry(self, call: Call, failure: CallFailure, attempt: int, wait: float) -> None:
+    def _report_retry(self, call: GuardedCall, failure: CallFailure, attempt: int, wait: float) -> None:
         self._metrics.add(RETRIES, self._metrics.tool(call.name), self._metrics.reason(failure.code))
         log_call(
             logging.INFO,
@@ -175,7 +177,7 @@ class Executor:
         )
 
 
-def attempt_limit_ms(call: Call, clock: Clock) -> float | None:
+def attempt_limit_ms(call: GuardedCall, clock: GuardClock) -> float | None:
     """Time limit of the next attempt in milliseconds: its own limit and what the deadline leaves; None: unlimited."""
     hinted = call.hints.timeout_ms if call.hints is not None else None
     own = hinted if hinted is not None else call.tool.timeout_ms
@@ -185,14 +187,14 @@ def attempt_limit_ms(call: Call, clock: Clock) -> float | None:
     return left if own is None else min(own, left)
 
 
-def failure_of_thread(call: Call, outcome: Outcome, now_ms: int) -> CallFailure | None:
+def failure_of_thread(call: GuardedCall, outcome: FunctionOutcome, now_ms: int) -> CallFailure | None:
     """Failure of a function that ended after its call was given up; None if it succeeded."""
     if outcome.error is None:
         return _reported(call, outcome.output, now_ms)
     return of_exception(outcome.error, call.program, now_ms=now_ms)
 
 
-def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
+def _reported(call: GuardedCall, output: Any, now_ms: int) -> CallFailure | None:
     """Failure that a returned value reports; None if it reports none."""
     if is_stream(output):
         return None
@@ -200,19 +202,21 @@ def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
     return failure if failure is None else of_result(output, call.program, now_ms=now_ms)
 
 
-async def invoke(function: Function, args: dict[str, Any], runner: Runner | None, call: Call | None = None) -> Outcome:
+async def invoke(
+    function: Function, args: dict[str, Any], runner: Runner | None, call: GuardedCall | None = None
+) -> FunctionOutcome:
     """Call a function of any kind; a plain function may block, so it runs in a thread, which is stored on `call`."""
     if inspect.iscoroutinefunction(function):
-        return Outcome(await await_nested(function, args))
+        return FunctionOutcome(await await_nested(function, args))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        return Outcome(function(**args))  # creating a coroutine runs none of its code yet
+        return FunctionOutcome(function(**args))  # creating a coroutine runs none of its code yet
     if runner is not None:
         return await runner(function, args)
     thread = run_in_thread(function, args)
     if call is not None:
         call.running = thread
     outcome = await asyncio.wrap_future(thread)
-    return Outcome(await outcome.output) if outcome.error is None and is_awaitable(outcome.output) else outcome
+    return FunctionOutcome(await outcome.output) if outcome.error is None and is_awaitable(outcome.output) else outcome
 
 
 def is_awaitable(output: object) -> bool:

@@ -22,7 +22,7 @@ from .attempts import call_unguarded
 from .clock import resolve
 from .errors import GuardError
 from .nesting import carry_depth, room_for_nested
-from .tool_threads import BLOCKED, HELD, Function, Outcome, Runner, outcome_of
+from .tool_threads import BLOCKED, HELD, Function, FunctionOutcome, Runner, outcome_of
 
 if TYPE_CHECKING:
     from .interface import GuardInterface
@@ -39,7 +39,7 @@ _CLOSED = "this guard was closed while a call was running; close it when all cal
 
 _ending: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
-_Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Future[Outcome]", frozenset[str]]
+_Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Future[FunctionOutcome]", frozenset[str]]
 
 
 class LoopThread:
@@ -76,7 +76,7 @@ class LoopThread:
 def at_exit(tool_name: str, function: Function, args: Mapping[str, Any] | None) -> ToolResult:
     """Call a plain function unguarded: at the interpreter's exit no loop runs any more, so nobody could wait for it."""
 
-    async def here(function: Function, args: dict[str, Any]) -> Outcome:
+    async def here(function: Function, args: dict[str, Any]) -> FunctionOutcome:
         return outcome_of(function, args)
 
     work = call_unguarded(tool_name, function, args or {}, here, ())
@@ -156,19 +156,19 @@ def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[An
         GuardError: `close` stopped the loop during the call.
     """
     work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-    ended: list[Outcome] = []
+    ended: list[FunctionOutcome] = []
     tasks: list[asyncio.Task[None]] = []
 
-    async def here(function: Function, args: dict[str, Any]) -> Outcome:
-        done: asyncio.Future[Outcome] = loop.create_future()
+    async def here(function: Function, args: dict[str, Any]) -> FunctionOutcome:
+        done: asyncio.Future[FunctionOutcome] = loop.create_future()
         work.put((function, args, loop, done, HELD.get()))
         return await done
 
     async def on_the_loop() -> None:
         try:
-            ended.append(Outcome(await make(here)))
+            ended.append(FunctionOutcome(await make(here)))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits; it must not end the loop
-            ended.append(Outcome(None, error))
+            ended.append(FunctionOutcome(None, error))
         finally:
             work.put(None)
 
@@ -245,16 +245,16 @@ def _run_here(
     function: Function,
     args: dict[str, Any],
     loop: asyncio.AbstractEventLoop,
-    done: asyncio.Future[Outcome],
+    done: asyncio.Future[FunctionOutcome],
     held: frozenset[str],
 ) -> None:
     """Run a tool in this thread and send its outcome to the loop; control-flow exceptions end the wait at once."""
     before = HELD.set(held)
     try:
         with room_for_nested():
-            outcome = Outcome(function(**args))
+            outcome = FunctionOutcome(function(**args))
     except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-        outcome = Outcome(None, error)
+        outcome = FunctionOutcome(None, error)
     finally:
         HELD.reset(before)
     try:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..schemas.codec import dated
 from ..schemas.events import BreakerProbeRequested
 from ..schemas.vocabulary import BreakerState
-from .clock import Clock
+from .clock import GuardClock
 from .log import log_event
-from .metrics import CIRCUITS, TRANSITIONS, Metrics
-from .publisher import Publisher
-from .request import Call
+from .metrics import CIRCUITS, TRANSITIONS, GuardMetrics
+from .publisher import EventPublisher
+from .request import GuardedCall
 from .settings import GuardSettings
-from .state_cache import Circuit
+from .state_cache import CircuitEntry
 
 if TYPE_CHECKING:
-    from .backends.base import Backend
+    from .backends.base import GuardBackend
 
 _FORCED = BreakerState.FORCED_OPEN
 
@@ -40,7 +40,9 @@ class CircuitRefusal(NamedTuple):
     message: str
 
 
-def circuits_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> Iterator[tuple[str, Circuit]]:
+def circuits_in(
+    scopes: Iterable[str], circuit_of: Callable[[str], CircuitEntry | None]
+) -> Iterator[tuple[str, CircuitEntry]]:
     """Circuits of a call that are not closed.
 
     A tool's own circuit applies to service calls only if an operator opened it.
@@ -54,7 +56,9 @@ def circuits_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | Non
         yield scope, circuit
 
 
-def refusing_circuit_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> CircuitRefusal | None:
+def refusing_circuit_in(
+    scopes: Iterable[str], circuit_of: Callable[[str], CircuitEntry | None]
+) -> CircuitRefusal | None:
     """Return the first open circuit of a call; half-open ones admit a probe and are skipped."""
     for scope, circuit in circuits_in(scopes, circuit_of):
         if circuit.state is not BreakerState.HALF_OPEN:
@@ -67,11 +71,11 @@ class BreakerGate:
 
     def __init__(
         self,
-        backend: Backend,
-        publisher: Publisher,
+        backend: GuardBackend,
+        publisher: EventPublisher,
         settings: GuardSettings,
-        clock: Clock,
-        metrics: Metrics,
+        clock: GuardClock,
+        metrics: GuardMetrics,
         guard_id: str,
     ) -> None:
         """Request leases under the name `guard_id`."""
@@ -85,7 +89,7 @@ class BreakerGate:
         self._alone: dict[str, float] = {}
         self._seen: dict[str, BreakerState] = {}
 
-    def refusing_circuit(self, call: Call) -> CircuitRefusal | None:
+    def refusing_circuit(self, call: GuardedCall) -> CircuitRefusal | None:
         """Return the circuit that refuses this call now, without requesting a lease; None if none does."""
         if self._backend.view.only_defaults:
             return None
@@ -95,7 +99,7 @@ class BreakerGate:
         """Same as `refusing_circuit`, given workspace and scopes instead of a call."""
         return refusing_circuit_in(scopes, lambda scope: self._current(workspace, scope))
 
-    async def enter(self, call: Call) -> CircuitRefusal | None:
+    async def enter(self, call: GuardedCall) -> CircuitRefusal | None:
         """Admit a call, or return the circuit that refuses it; scopes that the call probes are stored on the call."""
         if self._backend.view.only_defaults:
             return None
@@ -111,14 +115,14 @@ class BreakerGate:
             call.settled_scopes.append(scope)
         return None
 
-    def settle(self, call: Call, *, failed: bool) -> None:
+    def settle(self, call: GuardedCall, *, failed: bool) -> None:
         """End a probe without a lease; a leased probe is settled by its events."""
         for scope in call.settled_scopes:
             place = f"{call.workspace_id}\x1f{scope}"
             if place in self._alone:
                 self._alone[place] = self._clock.monotonic_ms() + (LOCAL_PAUSE_MS if failed else 0)
 
-    async def _probe(self, call: Call, scope: str, circuit: Circuit) -> CircuitRefusal | None:
+    async def _probe(self, call: GuardedCall, scope: str, circuit: CircuitEntry) -> CircuitRefusal | None:
         place = f"{call.workspace_id}\x1f{scope}"
         if circuit.holder:
             return _refusal(scope, circuit, "another call is the probe")
@@ -136,7 +140,7 @@ class BreakerGate:
         finally:
             self._asking.discard(place)
 
-    async def _ask(self, call: Call, scope: str, circuit: Circuit) -> CircuitRefusal | None:
+    async def _ask(self, call: GuardedCall, scope: str, circuit: CircuitEntry) -> CircuitRefusal | None:
         """Request the lease and wait for the view to show it: granted, granted to another guard, or a new state."""
         self._publisher.event(
             BreakerProbeRequested,
@@ -162,7 +166,7 @@ class BreakerGate:
                 return _refusal(scope, circuit, "nobody answered the request to probe")
             await self._backend.changed(left)
 
-    def _current(self, workspace: str, scope: str) -> Circuit | None:
+    def _current(self, workspace: str, scope: str) -> CircuitEntry | None:
         place = f"{workspace}\x1f{scope}"
         circuit = self._backend.view.circuit_at(place, self._clock.now_ms())
         if circuit is None and place not in self._seen:
@@ -193,7 +197,7 @@ class BreakerGate:
         self._asking = set()
 
 
-def _refusal(scope: str, circuit: Circuit, why: str = "") -> CircuitRefusal:
+def _refusal(scope: str, circuit: CircuitEntry, why: str = "") -> CircuitRefusal:
     kind, _, name = scope.partition(":")
     record = circuit.record
     rate = f", {record.failure_rate:.0%} of {record.measured} calls failed" if record.measured else ""

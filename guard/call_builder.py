@@ -12,13 +12,13 @@ import msgspec
 from ..errors import ConfigError
 from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import CallHints, DedupeMode, ToolCallEnvelope
-from .clock import Clock, new_id
+from .clock import GuardClock, new_id
 from .errors import EnvelopeRejected
 from .guarantees import amount
 from .json_view import clean_text, text_of
-from .request import Call, named
+from .request import GuardedCall, named
 from .settings import SCOPES, GuardSettings, RetryPolicy
-from .tools import Tool
+from .tools import ToolRegistration
 
 if TYPE_CHECKING:
     from .session import GuardSession
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 class CallBuilder:
     """Builds the calls of one guard."""
 
-    def __init__(self, settings: GuardSettings, clock: Clock) -> None:
+    def __init__(self, settings: GuardSettings, clock: GuardClock) -> None:
         """Take the defaults that neither call options nor the session give from these settings."""
         self._settings = settings
         self._clock = clock
 
     def build(
         self,
-        tool: Tool,
+        tool: ToolRegistration,
         args: Mapping[str, Any],
         session_id: str,
         session: GuardSession | None,
         options: Mapping[str, Any],
-    ) -> Call:
+    ) -> GuardedCall:
         """Build a call that begins now; missing options come from the session, else from the settings.
 
         Raises:
@@ -50,7 +50,7 @@ class CallBuilder:
             name: _name(value) if name in _NAMES else value for name, value in options.items() if value is not None
         }
         workspace = given.pop("workspace_id", None) or settings.workspace_id
-        call = Call(tool, named(args), session_id, workspace)
+        call = GuardedCall(tool, named(args), session_id, workspace)
         call.shadow = settings.observes(session_id, shadow=tool.shadow)
         call.families, call.rules, call.failures = settings.families, settings.calls, settings.failures
         call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
@@ -141,7 +141,7 @@ def _hints_in(given: Mapping[str, Any]) -> CallHints:
     return msgspec.convert(named, CallHints)
 
 
-def _apply(call: Call, given: dict[str, Any]) -> None:
+def _apply(call: GuardedCall, given: dict[str, Any]) -> None:
     """Set the options of one call.
 
     Raises:
@@ -154,7 +154,7 @@ def _apply(call: Call, given: dict[str, Any]) -> None:
             raise EnvelopeRejected(f"{name}: {text_of(error)[:200]}") from error
 
 
-def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR0912 - one branch an option
+def _apply_one(call: GuardedCall, name: str, value: Any) -> None:  # noqa: C901, PLR0912 - one branch an option
     """Set one option.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Clock(Protocol):
+class GuardClock(Protocol):
     """Clock interface of the guard."""
 
     def now_ms(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..projections.calls.classify import (
     ANSWER,
-    Failure,
+    RawFailure,
     Runs,
     by_type,
     classify,
@@ -32,13 +32,13 @@ from ..projections.calls.classify import (
 )
 from ..projections.calls.errors import neutral_reason
 from ..schemas.tool_envelopes import ResultError
-from ..schemas.vocabulary import BreakerState, Severity
+from ..schemas.vocabulary import BreakerState, FailureSeverity
 from .json_view import kind_of, text_of
 
 RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Retriable HTTP statuses; every other one from 400 is final."""
 
-_RETRIABLE_SEVERITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT})
+_RETRIABLE_SEVERITY = frozenset({FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT})
 _HINTS = ("retriable", "retryable")
 _MAX_RETRY_AFTER_MS = 86_400_000.0
 
@@ -52,7 +52,7 @@ MAX_BLOCKS = 16
 """Number of content blocks of a result that are inspected."""
 
 
-class Program(NamedTuple):
+class RanProgram(NamedTuple):
     """Program that a call ran; decides how its failure is read.
 
     Attributes:
@@ -74,7 +74,7 @@ class Program(NamedTuple):
     failures: Mapping[str, str] = {}
 
 
-NO_PROGRAM = Program()
+NO_PROGRAM = RanProgram()
 
 
 class CallFailure(NamedTuple):
@@ -101,7 +101,7 @@ class CallFailure(NamedTuple):
     message: str
     code: str
     http_status: int | None
-    severity: Severity
+    severity: FailureSeverity
     retriable: bool
     timed_out: bool = False
     retry_after_ms: float = 0.0
@@ -109,7 +109,7 @@ class CallFailure(NamedTuple):
     neutral: str = ""
     answer: bool = False
     told: bool = False
-    reclassified: Severity | None = None
+    reclassified: FailureSeverity | None = None
     rejected: bool = False
 
     def error(self, breaker_state: BreakerState | None = None) -> ResultError:
@@ -123,16 +123,16 @@ class CallFailure(NamedTuple):
         )
 
 
-def of_exception(error: BaseException, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure:
+def of_exception(error: BaseException, program: RanProgram = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure:
     """Classify a raised exception; if reading the exception fails, only its type is used."""
     try:
         return _of_exception(error, program, now_ms)
     except Exception:  # noqa: BLE001 - its own properties, or a subclass of a number or text
-        failure = Failure(type=kind_of(error), message=text_of(error))
+        failure = RawFailure(type=kind_of(error), message=text_of(error))
         return _failure(failure, program, hint=None, retry_after_ms=0.0, exception=error)
 
 
-def _of_exception(error: BaseException, program: Program, now_ms: int) -> CallFailure:
+def _of_exception(error: BaseException, program: RanProgram, now_ms: int) -> CallFailure:
     response = _get(error, "response")
     status = _status_of(error) or _status_of(response)
     kind = kind_of(error)
@@ -141,7 +141,9 @@ def _of_exception(error: BaseException, program: Program, now_ms: int) -> CallFa
     code = name or (text_of(raw_code)[:120] if isinstance(raw_code, str | int) else "")
     # A class that names its status is read by that name, as the folds do.
     timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError) and "timeout" not in kind.lower()
-    failure = Failure(type=kind, message=text_of(error), http_status=status, code=code if code != str(status) else "")
+    failure = RawFailure(
+        type=kind, message=text_of(error), http_status=status, code=code if code != str(status) else ""
+    )
     hint = next((said for name in _HINTS if isinstance(said := _get(error, name), bool)), None)
     return _failure(
         failure,
@@ -161,7 +163,7 @@ def _base_of(error: BaseException) -> str:
     return "" if known == names[0] else known
 
 
-def of_result(result: Any, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure | None:
+def of_result(result: Any, program: RanProgram = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure | None:
     """Classify the failure that a returned value reports; None if it reports none or cannot be read.
 
     Understands objects in the shapes that the folds know, MCP results (`isError`), HTTP responses (`status_code`) and
@@ -173,7 +175,7 @@ def of_result(result: Any, program: Program = NO_PROGRAM, *, now_ms: int = 0) ->
         return None
 
 
-def _of_result(result: Any, program: Program, now_ms: int) -> CallFailure | None:
+def _of_result(result: Any, program: RanProgram, now_ms: int) -> CallFailure | None:
     shape = result if isinstance(result, dict) else _shape_of(result)
     if shape is None:
         return None
@@ -199,14 +201,14 @@ def _of_result(result: Any, program: Program, now_ms: int) -> CallFailure | None
 def timeout_failure(limit_ms: float) -> CallFailure:
     """Return the failure of an attempt that exceeded its time limit."""
     return CallFailure(
-        "TimeoutError", f"no answer within {limit_ms:.0f} ms", "timeout", None, Severity.TIMEOUT,
+        "TimeoutError", f"no answer within {limit_ms:.0f} ms", "timeout", None, FailureSeverity.TIMEOUT,
         retriable=True, timed_out=True,
     )  # fmt: skip
 
 
 def _failure(
-    failure: Failure,
-    program: Program,
+    failure: RawFailure,
+    program: RanProgram,
     *,
     hint: bool | None,
     retry_after_ms: float,
@@ -228,12 +230,12 @@ def _failure(
     before, code = severity, exit_code_in(failure, runs)
     said = program.failures.get(declared(failure, code, program.failures), "") if program.failures else ""
     answers = bool(program.answers) and _is_answer(program.answers, failure, code, exception or result)
-    if severity is Severity.SECURITY:
+    if severity is FailureSeverity.SECURITY:
         said, answers = "", False
     answer = answers or said == ANSWER
     if answer or said:
-        severity, timed_out = Severity.VALIDATION if answer else Severity(said), False
-    timed_out = timed_out or (severity is Severity.TIMEOUT and "timeout" in failure.type.lower())
+        severity, timed_out = FailureSeverity.VALIDATION if answer else FailureSeverity(said), False
+    timed_out = timed_out or (severity is FailureSeverity.TIMEOUT and "timeout" in failure.type.lower())
     status = failure.http_status
     if hint is not None:
         retriable = hint
@@ -248,8 +250,8 @@ def _failure(
         code,
         status,
         severity,
-        retriable and severity is not Severity.SECURITY and not answer,
-        timed_out or severity is Severity.TIMEOUT,
+        retriable and severity is not FailureSeverity.SECURITY and not answer,
+        timed_out or severity is FailureSeverity.TIMEOUT,
         retry_after_ms,
         exception,
         neutral_reason(failure.type, failure.message),
@@ -259,7 +261,7 @@ def _failure(
     )
 
 
-def _is_answer(answers: Answers, failure: Failure, exit_code: str, given: Any) -> bool:
+def _is_answer(answers: Answers, failure: RawFailure, exit_code: str, given: Any) -> bool:
     """Whether a failure is among the declared ones; a function that fails declares nothing."""
     for one in answers:
         if isinstance(one, int):

@@ -16,25 +16,25 @@ import msgspec
 
 from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
-from ..schemas.vocabulary import Status
-from .attempts import Attempts, Executor
+from ..schemas.vocabulary import CallStatus
+from .attempts import AttemptResult, AttemptRunner
 from .clock import resolve
 from .errors import is_control_flow
 from .failure import of_exception
-from .guarantees import Spending
-from .idempotency.coalescer import Coalescer
+from .guarantees import SpendingCounter
+from .idempotency.coalescer import CallCoalescer
 from .idempotency.unknown import may_have_happened
-from .interface import Services
+from .interface import GuardServices
 from .json_view import is_big
 from .log import LOGGER, log_call
 from .metrics import CALLS, SHADOW
-from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message, way_out
+from .permission import PermissionAnswer, PermissionWrapper, is_refused, must_ask, refusal_message, way_out
 from .policy import held_by_danger
-from .publisher import Digest, Ending
-from .request import Call
+from .publisher import CallEnding, Digest
+from .request import GuardedCall
 from .result import ToolResult, refusal
 from .settings import RetryPolicy
-from .state_cache import DANGER_SCOPE, SESSION_SCOPE, Trust
+from .state_cache import DANGER_SCOPE, SESSION_SCOPE, TrustEntry
 from .streams import is_stream, relay
 from .tool_threads import Function, Runner
 
@@ -45,7 +45,7 @@ _SINGLE_ATTEMPT = RetryPolicy(max_attempts=1)
 class CallFlow:
     """Runs the flow of calls of one guard."""
 
-    def __init__(self, services: Services, coalescer: Coalescer, executor: Executor) -> None:
+    def __init__(self, services: GuardServices, coalescer: CallCoalescer, executor: AttemptRunner) -> None:
         """Use `coalescer` to coalesce calls and `executor` to run attempts; `permission` is consulted if it is set."""
         self.permission: PermissionWrapper | None = None
         self._backend = services.backend
@@ -61,11 +61,11 @@ class CallFlow:
 
     async def run(
         self,
-        call: Call,
+        call: GuardedCall,
         function: Function,
         *,
-        spending: Spending | None = None,
-        trust: Callable[[Call], Trust | None],
+        spending: SpendingCounter | None = None,
+        trust: Callable[[GuardedCall], TrustEntry | None],
         runner: Runner | None = None,
     ) -> ToolResult:
         """Run one call from request to result.
@@ -97,10 +97,10 @@ class CallFlow:
 
     async def _run(
         self,
-        call: Call,
+        call: GuardedCall,
         function: Function,
-        spending: Spending | None,
-        trust: Callable[[Call], Trust | None],
+        spending: SpendingCounter | None,
+        trust: Callable[[GuardedCall], TrustEntry | None],
         runner: Runner | None,
     ) -> ToolResult:
         if spending is not None:
@@ -126,15 +126,15 @@ class CallFlow:
         if result.from_cache or (result.attempts == 0 and not call.notes.refused):
             await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
             if result.from_cache:
-                status = Status.SUCCESS if result.ok else Status(str(result.status))
-                self._publisher.finished(call, Ending(status, from_cache=True))
+                status = CallStatus.SUCCESS if result.ok else CallStatus(str(result.status))
+                self._publisher.finished(call, CallEnding(status, from_cache=True))
             else:
                 self._publisher.refused(call, result.error.code if result.error is not None else "")
         return result
 
     # --- refusals -----------------------------------------------------------------------------------------------------
 
-    def _within_limits(self, call: Call, spending: Spending) -> ResultError | None:
+    def _within_limits(self, call: GuardedCall, spending: SpendingCounter) -> ResultError | None:
         cost = _expected_cost(call)
         checked = spending.check(self._clock.monotonic_ms(), cost_usd=cost, recursive=bool(call.recursion_depth))
         for one in checked.violations:
@@ -168,7 +168,7 @@ class CallFlow:
         call.notes.plan = checked.plan
         return msgspec.structs.replace(refusal("guarantee_exceeded", checked.message), terminal=True)
 
-    async def _permitted(self, call: Call, trust: Trust | None) -> ResultError | None:
+    async def _permitted(self, call: GuardedCall, trust: TrustEntry | None) -> ResultError | None:
         """Check trust, and the permission plugin if there is one."""
         if trust is not None and is_refused(trust):
             code = str(trust.state)
@@ -178,7 +178,7 @@ class CallFlow:
         if call.approved is not None and not call.shadow and (must_ask(trust) or not call.approved):
             if must_ask(trust):
                 self._publish_permission(PermissionRequested, call)
-            return self._answered(call, trust, Answer(call.approved, {"method": "user"}))
+            return self._answered(call, trust, PermissionAnswer(call.approved, {"method": "user"}))
         if (refused := self._refused_by_circuit(call, trust)) is not None:
             return refused
         if trust is not None and await self._approved(call, trust):
@@ -199,7 +199,7 @@ class CallFlow:
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         return self._answered(call, trust, answer)
 
-    def _refused_by_circuit(self, call: Call, trust: Trust | None) -> ResultError | None:
+    def _refused_by_circuit(self, call: GuardedCall, trust: TrustEntry | None) -> ResultError | None:
         """Return the refusal of an open circuit, where somebody would be asked about the call first."""
         asks = must_ask(trust) or (self.permission is not None and self.permission.decides(trust))
         if not asks or call.shadow or not self._settings.enforce_breakers:
@@ -209,7 +209,7 @@ class CallFlow:
             return None
         return msgspec.structs.replace(refusal("circuit_open", refusing.message), breaker_state=refusing.state)
 
-    def _answered(self, call: Call, trust: Trust | None, answer: Answer) -> ResultError | None:
+    def _answered(self, call: GuardedCall, trust: TrustEntry | None, answer: PermissionAnswer) -> ResultError | None:
         """Publish a person's or plugin's answer to a permission request; return a refusal if it denies the call."""
         if must_ask(trust):
             call.notes.approval = {"needed": True, "granted": answer.allowed}
@@ -222,7 +222,7 @@ class CallFlow:
         why = str(answer.info.get("reason") or "the user or a policy said no")
         return msgspec.structs.replace(refusal("denied", f"'{call.name}' was not permitted: {why}"), terminal=True)
 
-    async def _approved(self, call: Call, trust: Trust) -> bool:
+    async def _approved(self, call: GuardedCall, trust: TrustEntry) -> bool:
         """Whether an operator approved this call (`trust.approve`); consumes that approval.
 
         A call that is not made consumes none. Guards with a shared store consume each approval once among them; if that
@@ -247,13 +247,13 @@ class CallFlow:
         call.notes.approvals = tuple(approval.id for approval in given if approval.once)
         return True
 
-    async def _release_approvals(self, call: Call) -> None:
+    async def _release_approvals(self, call: GuardedCall) -> None:
         """Release the approvals that a call claimed but did not use."""
         if claimed := call.notes.claimed:
             call.notes.claimed, call.notes.approvals, call.notes.approval = [], (), None
             await self._coalescer.release(call, claimed)
 
-    def _unattended(self, call: Call, trust: Trust | None) -> ResultError | None:
+    def _unattended(self, call: GuardedCall, trust: TrustEntry | None) -> ResultError | None:
         """Decide about a call that needs approval where nobody can be asked."""
         if trust is None or not must_ask(trust):
             return None
@@ -265,13 +265,13 @@ class CallFlow:
         return refusal("approval_required", message)
 
     def _publish_permission(
-        self, kind: type[PermissionRequested | PermissionResolved], call: Call, **fields: Any
+        self, kind: type[PermissionRequested | PermissionResolved], call: GuardedCall, **fields: Any
     ) -> None:
         """Publish a permission request, or the answer to one."""
         who = {"workspace_id": call.workspace_id, "user_id": call.user_id}
         self._publisher.event(kind, call.session_id, **who, call_id=call.call_id, tool_name=call.name, **fields)
 
-    def _shadowed(self, call: Call, code: str) -> bool:
+    def _shadowed(self, call: GuardedCall, code: str) -> bool:
         """Whether a refusal is only noted (shadow mode)."""
         if not call.shadow:
             return False
@@ -280,13 +280,13 @@ class CallFlow:
         log_call(logging.INFO, "tool_call_blocked", call, errorCode=code, shadow=True)
         return True
 
-    async def _refuse(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
+    async def _refuse(self, call: GuardedCall, error: ResultError, *, by_user: bool = False) -> ToolResult:
         """Answer a call without making it."""
         await self._release_approvals(call)
         await self._hooks.around(call, error.code)
         return self._refused(call, error, by_user=by_user)
 
-    def _refused(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
+    def _refused(self, call: GuardedCall, error: ResultError, *, by_user: bool = False) -> ToolResult:
         """Publish and return the answer to a call that was not made."""
         call.notes.refused = True
         self._publisher.refused(call, error.code, by_user=by_user)
@@ -300,7 +300,7 @@ class CallFlow:
     # --- the call itself ----------------------------------------------------------------------------------------------
 
     async def _make_call(
-        self, call: Call, function: Function, spending: Spending | None, runner: Runner | None
+        self, call: GuardedCall, function: Function, spending: SpendingCounter | None, runner: Runner | None
     ) -> ToolResult:
         if call.deadline_ms is not None and call.deadline_ms <= self._clock.monotonic_ms():
             return await self._refuse(call, _spent(call))
@@ -318,7 +318,7 @@ class CallFlow:
         call.notes.claimed = []  # its approvals are consumed
         self._publisher.started(call, self._time_allowed(call, policy))
         log_call(logging.DEBUG, "tool_call_start", call)
-        made = Attempts()
+        made = AttemptResult()
         try:
             await self._executor.run(call, function, policy, runner, made)
             if made.too_late:
@@ -337,7 +337,7 @@ class CallFlow:
             raise
         return self._conclude(call, made, spending, digest, workspace)
 
-    async def _workspace_after(self, call: Call) -> str | None:
+    async def _workspace_after(self, call: GuardedCall) -> str | None:
         """State of the workspace after a call; None if the tool has no function for it, or it fails."""
         if call.tool.workspace_digest is None:
             return None
@@ -347,7 +347,7 @@ class CallFlow:
             log_call(logging.ERROR, "workspace_digest_failed", call, errorCode=type(error).__name__)
             return None
 
-    async def _digest(self, made: Attempts) -> Digest | None:
+    async def _digest(self, made: AttemptResult) -> Digest | None:
         """Digest and size of the output; computed in a thread if it is big."""
         if made.failure is not None or made.output is None:
             return None
@@ -355,13 +355,13 @@ class CallFlow:
             return self._publisher.digest_of(made.output)
         return await asyncio.to_thread(self._publisher.digest_of, made.output)
 
-    def _publish_cancelled(self, call: Call, attempts: int) -> None:
+    def _publish_cancelled(self, call: GuardedCall, attempts: int) -> None:
         """Publish that a call was cut off, or raised a control-flow exception: neither success nor failure."""
         self._gate.settle(call, failed=False)
         took = self._clock.monotonic_ms() - call.began_ms
-        self._publisher.finished(call, Ending(Status.CANCELLED, attempts=attempts, duration_ms=took))
+        self._publisher.finished(call, CallEnding(CallStatus.CANCELLED, attempts=attempts, duration_ms=took))
 
-    def _return_stream(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
+    def _return_stream(self, call: GuardedCall, made: AttemptResult, spending: SpendingCounter | None) -> ToolResult:
         """Return a generator to the caller; the call ends when the generator ends."""
         loop = asyncio.get_running_loop()
         call.stream = over = loop.create_future()
@@ -393,14 +393,14 @@ class CallFlow:
         stream, made.output = relay(made.output, ended), None
         return call.result(ResultStatus.SUCCESS, output=stream, attempts=made.count, retried_by=tuple(made.retried))
 
-    def _unfinished(self, call: Call, made: Attempts) -> ToolResult:
+    def _unfinished(self, call: GuardedCall, made: AttemptResult) -> ToolResult:
         """Settle a stream that was not read to its end: calls with the same key may run it again."""
         call.notes.cut_off = True
         message = "the stream was not read to its end"
         error = ResultError(code="cancelled", message=message, retriable=True, terminal=False)
         return call.result(ResultStatus.ERROR, error=error, attempts=made.count)
 
-    def _policy(self, call: Call) -> RetryPolicy:
+    def _policy(self, call: GuardedCall) -> RetryPolicy:
         if call.shadow:
             return _SINGLE_ATTEMPT
         policy = call.tool.retry or self._settings.retry
@@ -413,7 +413,7 @@ class CallFlow:
             max_elapsed_ms=policy.max_elapsed_ms if call.max_elapsed_ms is None else call.max_elapsed_ms,
         )
 
-    def _time_allowed(self, call: Call, policy: RetryPolicy) -> float | None:
+    def _time_allowed(self, call: GuardedCall, policy: RetryPolicy) -> float | None:
         """Milliseconds until no further attempt can succeed; None without a limit."""
         if call.deadline_ms is not None:
             return call.deadline_ms - self._clock.monotonic_ms() + 1000
@@ -422,9 +422,9 @@ class CallFlow:
 
     def _conclude(
         self,
-        call: Call,
-        made: Attempts,
-        spending: Spending | None,
+        call: GuardedCall,
+        made: AttemptResult,
+        spending: SpendingCounter | None,
         digest: Digest | None,
         workspace: str | None = None,
     ) -> ToolResult:
@@ -446,8 +446,8 @@ class CallFlow:
                 fromSeverity=failure.reclassified,
                 severity=failure.severity,
             )
-        ending = Ending(
-            Status.REJECTED if failure is not None and failure.rejected else Status(str(status)),
+        ending = CallEnding(
+            CallStatus.REJECTED if failure is not None and failure.rejected else CallStatus(str(status)),
             failure=failure,
             digest=digest,
             attempts=made.count,
@@ -466,7 +466,7 @@ class CallFlow:
             exception=failure.exception if failure is not None else None,
         )
 
-    def _count_and_log(self, call: Call, result: ToolResult) -> None:
+    def _count_and_log(self, call: GuardedCall, result: ToolResult) -> None:
         scope = "cached" if result.from_cache else "refused" if result.refused else "called"
         tool, status = self._metrics.tool(call.name), str(result.status)
         self._metrics.add(CALLS, tool, status, scope)
@@ -486,7 +486,7 @@ class CallFlow:
         )
 
 
-def _status_of(made: Attempts) -> ResultStatus:
+def _status_of(made: AttemptResult) -> ResultStatus:
     failure = made.failure
     if failure is None:
         return ResultStatus.SUCCESS
@@ -497,12 +497,12 @@ def _status_of(made: Attempts) -> ResultStatus:
     return ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
 
 
-def _spent(call: Call) -> ResultError:
+def _spent(call: GuardedCall) -> ResultError:
     message = f"the deadline of '{call.name}' passed before it ran; it was not called"
     return msgspec.structs.replace(refusal("deadline_exceeded", message), terminal=True)
 
 
-def _expected_cost(call: Call) -> float:
+def _expected_cost(call: GuardedCall) -> float:
     """Expected cost of a call in US dollars: the caller's estimate, else the tool's registered cost."""
     if call.cost_usd is not None:
         return call.cost_usd
@@ -510,7 +510,7 @@ def _expected_cost(call: Call) -> float:
     return float(own) if isinstance(own, int | float) else 0.0
 
 
-def _cost_of(call: Call, made: Attempts) -> float | None:
+def _cost_of(call: GuardedCall, made: AttemptResult) -> float | None:
     """Cost of a call in US dollars: the tool's cost function, the result's own figure, or the expected cost."""
     cost: Any = call.tool.cost_usd
     if callable(cost):

@@ -74,7 +74,7 @@ class ExecutionGuarantees:
                 raise ConfigError(f"{name} is {getattr(self, name)}; a limit is a number from 0 on")
 
 
-class Violation(NamedTuple):
+class LimitViolation(NamedTuple):
     """One limit that an operation exceeds.
 
     Attributes:
@@ -102,7 +102,7 @@ class Violation(NamedTuple):
         return f"{what} is spent ({self.used:g} of {self.allowed:g})"
 
 
-class Check(NamedTuple):
+class LimitCheck(NamedTuple):
     """Result of a check before an operation.
 
     Attributes:
@@ -112,7 +112,7 @@ class Check(NamedTuple):
     """
 
     allowed: bool = True
-    violations: tuple[Violation, ...] = ()
+    violations: tuple[LimitViolation, ...] = ()
     plan: DegradationPlan | None = None
 
     @property
@@ -126,10 +126,10 @@ class Check(NamedTuple):
         return "; ".join(f"{one.reason}; {_ADVICE[one.limit]}" for one in self.violations)
 
 
-WITHIN = Check()
+WITHIN = LimitCheck()
 
 
-class Override(NamedTuple):
+class LimitOverride(NamedTuple):
     """A person's confirmation that the next operation may exceed named limits; used once."""
 
     confirmed_by: str
@@ -156,7 +156,7 @@ def published_limits(limits: Mapping[str, float]) -> GuaranteeLimits:
     return GuaranteeLimits(**named)
 
 
-class Spending:
+class SpendingCounter:
     """Counter of the spending of one execution.
 
     Attributes:
@@ -178,8 +178,8 @@ class Spending:
         self.recursive_calls = 0
         self.completed = 0
         self.overrides: list[tuple[str, dict[str, float]]] = []
-        self.violations: list[Violation] = []
-        self.pending: Override | None = None
+        self.violations: list[LimitViolation] = []
+        self.pending: LimitOverride | None = None
         self._began_ms = began_ms
 
     def elapsed_s(self, now_ms: float) -> float:
@@ -191,7 +191,7 @@ class Spending:
         span_ms = self.limits.max_duration_seconds * 1000
         return self._began_ms + span_ms if span_ms < MAX_SPAN_MS else None
 
-    def check(self, now_ms: float, *, cost_usd: float = 0.0, recursive: bool = False) -> Check:
+    def check(self, now_ms: float, *, cost_usd: float = 0.0, recursive: bool = False) -> LimitCheck:
         """Check an operation before it is made, and record every limit that it exceeds.
 
         Reaching a cost limit exactly is allowed: with all money spent, a free operation is still allowed. Time and
@@ -217,7 +217,7 @@ class Spending:
         found = tuple(one._replace(overridden=allowed) for one in found)
         self.violations.extend(found)
         del self.violations[:-MAX_VIOLATIONS]
-        return Check(allowed, found, self.plan(found, now_ms))
+        return LimitCheck(allowed, found, self.plan(found, now_ms))
 
     def override(self, limits: Mapping[str, float], confirmed_by: str) -> None:
         """Change named limits for the rest of the execution.
@@ -239,14 +239,14 @@ class Spending:
         """
         named = frozenset(limits)
         _check_override(named, confirmed_by)
-        self.pending = Override(confirmed_by, named)
+        self.pending = LimitOverride(confirmed_by, named)
 
     def last_override(self) -> dict[str, Any]:
         """Fields of the event that records the last used override."""
         confirmed_by, limits = self.overrides[-1]
         return {"limits": published_limits(limits), "confirmed_by": confirmed_by}
 
-    def plan(self, violations: Iterable[Violation], now_ms: float) -> DegradationPlan:
+    def plan(self, violations: Iterable[LimitViolation], now_ms: float) -> DegradationPlan:
         """Build the plan of how to end at this point."""
         found = list(violations)
         done = self.completed
@@ -261,20 +261,22 @@ class Spending:
             recursive_calls=self.recursive_calls,
         )
 
-    def _beyond(self, now_ms: float, cost_usd: float, *, recursive: bool) -> Iterable[Violation]:
+    def _beyond(self, now_ms: float, cost_usd: float, *, recursive: bool) -> Iterable[LimitViolation]:
         limits = self.limits
         most = limits.max_cost_usd + _TOLERANCE
         used = self.cost_usd + self.reserved_usd
         if self.cost_usd > most:
-            yield Violation(ViolationKind.COST_EXCEEDED, "max_cost_usd", self.cost_usd, cost_usd, limits.max_cost_usd)
+            yield LimitViolation(
+                ViolationKind.COST_EXCEEDED, "max_cost_usd", self.cost_usd, cost_usd, limits.max_cost_usd
+            )
         elif cost_usd and used + cost_usd > most:
-            yield Violation(ViolationKind.COST_WOULD_EXCEED, "max_cost_usd", used, cost_usd, limits.max_cost_usd)
+            yield LimitViolation(ViolationKind.COST_WOULD_EXCEED, "max_cost_usd", used, cost_usd, limits.max_cost_usd)
         if (elapsed := self.elapsed_s(now_ms)) >= limits.max_duration_seconds:
             name = "max_duration_seconds"
-            yield Violation(ViolationKind.DURATION_EXCEEDED, name, elapsed, 0.0, limits.max_duration_seconds)
+            yield LimitViolation(ViolationKind.DURATION_EXCEEDED, name, elapsed, 0.0, limits.max_duration_seconds)
         if recursive and self.recursive_calls >= limits.max_recursive_calls:
             name, made = "max_recursive_calls", self.recursive_calls
-            yield Violation(ViolationKind.CALLS_EXCEEDED, name, made, 1, limits.max_recursive_calls)
+            yield LimitViolation(ViolationKind.CALLS_EXCEEDED, name, made, 1, limits.max_recursive_calls)
 
 
 def _check_override(limits: Iterable[str], confirmed_by: str) -> None:

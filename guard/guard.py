@@ -11,42 +11,42 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack
 from weakref import WeakSet, WeakValueDictionary
 
 from ..errors import ConfigError
-from ..rules.rules import Rules
+from ..rules.rules import RuleSet
 from ..schemas.tool_envelopes import ResultStatus, ToolCallEnvelope
-from .attempts import Executor, call_unguarded
+from .attempts import AttemptRunner, call_unguarded
 from .backends import backend_at, disabled_backend
 from .blocking import BlockingCalls
 from .breaker import BreakerGate
 from .call_builder import CallBuilder, options_of
-from .clock import Clock, SystemClock, new_id
+from .clock import GuardClock, SystemClock, new_id
 from .decorators import guarded
 from .errors import UNKNOWN_TOOL, EnvelopeRejected
 from .flow import CallFlow
-from .hooks import Hooks
-from .idempotency.coalescer import Coalescer
+from .hooks import GuardHooks
+from .idempotency.coalescer import CallCoalescer
 from .idempotency.fallback import FallbackDedupeStore
 from .idempotency.memory import InMemoryDedupeStore
-from .idempotency.unknown import Settlement
-from .interface import Services
+from .idempotency.unknown import ChangeSettlement
+from .interface import GuardServices
 from .json_view import clean_text, kind_of, text_of
-from .metrics import CALLS, INFLIGHT, INFO, Metrics
-from .options import CallOptions, GuardOptions, GuardParts, Plugins, SessionOptions, ToolOptions, check_names
+from .metrics import CALLS, INFLIGHT, INFO, GuardMetrics
+from .options import CallOptions, GuardOptions, GuardParts, GuardPlugins, SessionOptions, ToolOptions, check_names
 from .permission import PermissionWrapper
-from .policy import Checking
-from .privacy import Privacy
-from .publisher import Publisher
-from .reports import Reporting
-from .request import NO_SESSION, Call, check_call, is_name, read_envelope
+from .policy import CheckMixin
+from .privacy import PrivacyFilter
+from .publisher import EventPublisher
+from .reports import ReportMixin
+from .request import NO_SESSION, GuardedCall, check_call, is_name, read_envelope
 from .result import ToolResult, refused_envelope, rejected_call
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings, SettingsOptions
 from .state_cache import StateView
 from .tool_threads import Function, Runner
-from .tools import Tool, ToolRegistry
-from .tracing import Tracing
+from .tools import ToolRegistration, ToolRegistry
+from .tracing import GuardTracing
 
 if TYPE_CHECKING:
-    from .backends.base import Backend
+    from .backends.base import GuardBackend
     from .backends.memory import MemoryBackend
     from .idempotency.record import DedupeStore
     from .resilient import ResilientResult
@@ -59,7 +59,7 @@ FORK_AWARE: WeakSet[Any] = WeakSet()
 """Guards, whose `after_fork` is called in a child process."""
 
 
-class ToolGuard(Checking, Reporting):
+class ToolGuard(CheckMixin, ReportMixin):
     """Wraps tool calls: checks, coalesces, retries and publishes. One per process serves many sessions.
 
     Attributes:
@@ -71,7 +71,7 @@ class ToolGuard(Checking, Reporting):
         guard_id: id of this guard in the fleet.
     """
 
-    def __init__(self, backend: Backend, settings: GuardSettings, **parts: Unpack[GuardParts]) -> None:
+    def __init__(self, backend: GuardBackend, settings: GuardSettings, **parts: Unpack[GuardParts]) -> None:
         """Build a guard from its parts; usually made by `in_memory`, `embedded` or `connect`.
 
         Args:
@@ -87,17 +87,19 @@ class ToolGuard(Checking, Reporting):
         self.backend = backend
         self.clock = parts.get("clock") or SystemClock()
         self.tools = ToolRegistry()
-        self.hooks = Hooks()
-        self.metrics = parts.get("metrics") or Metrics()
-        self.privacy = Privacy(settings.digest_key, send_args=settings.send_args, send_errors=settings.send_errors)
+        self.hooks = GuardHooks()
+        self.metrics = parts.get("metrics") or GuardMetrics()
+        self.privacy = PrivacyFilter(
+            settings.digest_key, send_args=settings.send_args, send_errors=settings.send_errors
+        )
         self.guard_id = f"guard-{new_id(self.clock.now_ms())}"
         self.sessions: WeakValueDictionary[str, GuardSession] = WeakValueDictionary()
         self.store: DedupeStore = parts.get("store") or InMemoryDedupeStore(clock=self.clock)
         if not self.store.in_process:
             self.store = FallbackDedupeStore(self.store, self.clock)
-        self.publisher = Publisher(backend, settings, self.clock, self.privacy)
+        self.publisher = EventPublisher(backend, settings, self.clock, self.privacy)
         self._gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)
-        self._coalescer = Coalescer(
+        self._coalescer = CallCoalescer(
             self.store, settings.dedupe, self.privacy, self.clock, self.metrics, settings.passthrough
         )
         self.metrics.read_gauge_from(INFLIGHT, self._coalescer.inflight)
@@ -106,7 +108,7 @@ class ToolGuard(Checking, Reporting):
         self.home: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._builder = CallBuilder(settings, self.clock)
-        services = Services(
+        services = GuardServices(
             backend=backend,
             settings=settings,
             clock=self.clock,
@@ -114,9 +116,9 @@ class ToolGuard(Checking, Reporting):
             gate=self._gate,
             hooks=self.hooks,
             metrics=self.metrics,
-            tracing=Tracing(enabled=settings.tracing),
+            tracing=GuardTracing(enabled=settings.tracing),
         )
-        self._flow = CallFlow(services, self._coalescer, Executor(services, parts.get("draw") or random.uniform))
+        self._flow = CallFlow(services, self._coalescer, AttemptRunner(services, parts.get("draw") or random.uniform))
         self.permission = parts.get("permission")
         FORK_AWARE.add(self)
 
@@ -137,8 +139,8 @@ class ToolGuard(Checking, Reporting):
     def in_memory(
         cls,
         *,
-        rules: Rules | None = None,
-        clock: Clock | None = None,
+        rules: RuleSet | None = None,
+        clock: GuardClock | None = None,
         draw: Callable[[float, float], float] = random.uniform,
         **options: Unpack[GuardOptions],
     ) -> Self:
@@ -160,7 +162,7 @@ class ToolGuard(Checking, Reporting):
             options.setdefault("calls", rules.calls)
             options.setdefault("failures", rules.tools.failures)
         chosen, plugins = _settings_and_plugins(options)
-        clock, metrics = clock or SystemClock(), Metrics()
+        clock, metrics = clock or SystemClock(), GuardMetrics()
         backend = MemoryBackend(clock, metrics, rules)
         return cls(backend, chosen, clock=clock, metrics=metrics, draw=draw, **plugins)
 
@@ -185,7 +187,7 @@ class ToolGuard(Checking, Reporting):
         from .backends.http import HttpBackend
 
         chosen, plugins = _settings_and_plugins(options)
-        metrics = Metrics()
+        metrics = GuardMetrics()
         if not chosen.enabled:
             return cls(disabled_backend(metrics), chosen, metrics=metrics, **plugins)
         engine = await asyncio.to_thread(engine_over, path, token, wait_s)
@@ -221,7 +223,7 @@ class ToolGuard(Checking, Reporting):
             ConfigError: the address or a setting is invalid; with `strict` also if nothing answers.
         """
         chosen, plugins = _settings_and_plugins(options)
-        metrics = Metrics()
+        metrics = GuardMetrics()
         if not chosen.enabled:
             # The kill switch must work without Kafka.
             return cls(disabled_backend(metrics), chosen, metrics=metrics, **plugins)
@@ -279,13 +281,13 @@ class ToolGuard(Checking, Reporting):
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    def register(self, name: str, function: Function | None = None, **nature: Unpack[ToolOptions]) -> Tool:
-        """Register a tool; `nature` are the fields of `Tool`. With a function it can be called by name."""
+    def register(self, name: str, function: Function | None = None, **nature: Unpack[ToolOptions]) -> ToolRegistration:
+        """Register a tool; `nature` are the fields of `ToolRegistration`. With a function it can be called by name."""
         fields: dict[str, Any] = dict(nature)
         for field in ("tags", "volatile_params"):
             if field in fields:
                 fields[field] = frozenset(fields[field])
-        return self.tools.add(Tool(name=name, function=function, **fields))
+        return self.tools.add(ToolRegistration(name=name, function=function, **fields))
 
     def _effects(self) -> dict[tuple[str, ...], float]:
         """Samples of `trustfold_tool_info`: 1 for the declared effect of each registered tool that was called."""
@@ -421,7 +423,7 @@ class ToolGuard(Checking, Reporting):
         session_id: Any,
         session: GuardSession | None,
         options: Mapping[str, Any],
-    ) -> tuple[Call, Function]:
+    ) -> tuple[GuardedCall, Function]:
         """Build a call and its function from the caller's arguments.
 
         Raises:
@@ -508,10 +510,10 @@ class ToolGuard(Checking, Reporting):
         session = self.sessions.get(session_id) if isinstance(session_id, str) else CURRENT.get()
         if session_id is None:
             session_id = session.session_id if session is not None else NO_SESSION
-        function = self.tools.get(tool_name).function or Settlement
+        function = self.tools.get(tool_name).function or ChangeSettlement
         call, function = self._call_of(tool_name, function, args or {}, session_id, session, options)
         key = self._coalescer.key_for(call, function)
-        return key is not None and await self._coalescer.settle(call, key, Settlement(outcome, output))
+        return key is not None and await self._coalescer.settle(call, key, ChangeSettlement(outcome, output))
 
     async def call_resilient(
         self,
@@ -569,13 +571,13 @@ class ToolGuard(Checking, Reporting):
         await self.close()
 
 
-def _settings_and_plugins(options: GuardOptions) -> tuple[GuardSettings, Plugins]:
+def _settings_and_plugins(options: GuardOptions) -> tuple[GuardSettings, GuardPlugins]:
     """Split the options of a guard into its settings and its plugins.
 
     Raises:
         ConfigError: a setting is unknown or invalid.
     """
-    plugins = Plugins(store=options.pop("store", None), permission=options.pop("permission", None))
+    plugins = GuardPlugins(store=options.pop("store", None), permission=options.pop("permission", None))
     settings: SettingsOptions = options
     return GuardSettings.from_env(**settings), plugins
 

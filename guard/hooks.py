@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from .log import log_event
-from .request import Call
+from .request import GuardedCall
 
 
 class HookCall(NamedTuple):
@@ -24,16 +24,16 @@ class HookCall(NamedTuple):
         outcome: after the attempt: `success`, the error's code, or the refusal's code; empty before it.
     """
 
-    call: Call
+    call: GuardedCall
     attempt: int
     outcome: str = ""
 
 
 Hook = Callable[[HookCall], "Awaitable[Any] | Any"]
-KeyHook = Callable[[Call], str | None]
+KeyHook = Callable[[GuardedCall], str | None]
 
 
-class Hooks:
+class GuardHooks:
     """Hooks in the order of registration."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Hooks:
         self._keys.append(hook)
         return hook
 
-    def key_of(self, call: Call) -> str | None:
+    def key_of(self, call: GuardedCall) -> str | None:
         """Return the first key that a hook returns; None if no hook returns one."""
         for hook in self._keys:
             try:
@@ -67,17 +67,17 @@ class Hooks:
                 _log_failure(hook, error)
         return None
 
-    async def before(self, call: Call, attempt: int) -> None:
+    async def before(self, call: GuardedCall, attempt: int) -> None:
         """Run the hooks before an attempt."""
         if self._before:
             await _run(self._before, HookCall(call, attempt))
 
-    async def after(self, call: Call, attempt: int, outcome: str) -> None:
+    async def after(self, call: GuardedCall, attempt: int, outcome: str) -> None:
         """Run the hooks after an attempt."""
         if self._after:
             await _run(self._after, HookCall(call, attempt, outcome))
 
-    async def around(self, call: Call, outcome: str) -> None:
+    async def around(self, call: GuardedCall, outcome: str) -> None:
         """Run both kinds of hooks for a call that is answered without an attempt."""
         await self.before(call, 0)
         await self.after(call, 0, outcome)

@@ -10,31 +10,31 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Unpack
 
-from .backends.base import Backend
+from .backends.base import GuardBackend
 from .breaker import BreakerGate
-from .clock import Clock
-from .hooks import Hooks
-from .metrics import Metrics
+from .clock import GuardClock
+from .hooks import GuardHooks
+from .metrics import GuardMetrics
 from .options import CallIds, CallOptions, FailureDetails
-from .privacy import Privacy
-from .publisher import Publisher
+from .privacy import PrivacyFilter
+from .publisher import EventPublisher
 from .result import ToolResult
 from .settings import GuardSettings
-from .state_cache import StateView, Trust
+from .state_cache import StateView, TrustEntry
 from .tool_threads import Function, Runner
 from .tools import ToolRegistry
-from .tracing import Tracing
+from .tracing import GuardTracing
 
 
 class GuardInterface(Protocol):
     """Attributes and methods of a guard that sessions, plugins and resilient calls use; meanings as in `ToolGuard`."""
 
     settings: GuardSettings
-    backend: Backend
-    clock: Clock
+    backend: GuardBackend
+    clock: GuardClock
     tools: ToolRegistry
-    privacy: Privacy
-    publisher: Publisher
+    privacy: PrivacyFilter
+    publisher: EventPublisher
     home: asyncio.AbstractEventLoop | None
 
     @property
@@ -64,7 +64,7 @@ class GuardInterface(Protocol):
         *,
         session_id: str = "",
         workspace_id: str | None = None,
-    ) -> Trust | None:
+    ) -> TrustEntry | None:
         """Return the strictest trust of a call's keys; None if it is trusted."""
 
     def report_failure(
@@ -95,14 +95,14 @@ class GuardInterface(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class GuardServices:
     """Parts of one guard that the steps of a call share; created once per guard."""
 
-    backend: Backend
+    backend: GuardBackend
     settings: GuardSettings
-    clock: Clock
-    publisher: Publisher
+    clock: GuardClock
+    publisher: EventPublisher
     gate: BreakerGate
-    hooks: Hooks
-    metrics: Metrics
-    tracing: Tracing
+    hooks: GuardHooks
+    metrics: GuardMetrics
+    tracing: GuardTracing

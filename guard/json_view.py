@@ -79,7 +79,7 @@ def json_view(value: Any, *, open_objects: bool = True) -> Any:
         open_objects: describe objects by their public attributes and bytes by a hash, so that different ones differ;
             False: by kind and size alone, for values that are sent.
     """
-    return _View(open_objects=open_objects).of(value, 0)
+    return _ValueView(open_objects=open_objects).of(value, 0)
 
 
 def clean_text(text: str) -> str:
@@ -152,7 +152,7 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     return inner if type(inner) is dict else None
 
 
-class _View:
+class _ValueView:
     """One traversal of a value."""
 
     def __init__(self, *, open_objects: bool) -> None:

@@ -13,7 +13,7 @@ import orjson
 
 from ..security.redaction import redact_text
 from .json_view import json_view, text_of
-from .request import Call
+from .request import GuardedCall
 
 LOGGER = logging.getLogger("trustfold.guard")
 LOGGER.addHandler(logging.NullHandler())  # a library: where nobody has set up logging, nothing is printed
@@ -35,7 +35,7 @@ def log_event(level: int, event: str, **fields: Any) -> None:
     LOGGER.log(level, "%s", line)
 
 
-def log_call(level: int, event: str, call: Call, **fields: Any) -> None:
+def log_call(level: int, event: str, call: GuardedCall, **fields: Any) -> None:
     """Log an event about a call, with the ids that name the call."""
     if LOGGER.isEnabledFor(level):
         log_event(

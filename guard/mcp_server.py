@@ -24,7 +24,7 @@ from ..schemas.outcomes import US
 from ..schemas.public_state import BreakerUpdated, QualityUpdated, StateUpdated, TrustUpdated
 from ..schemas.vocabulary import TrustState
 from .permission import recovery_hint
-from .state_cache import Trust
+from .state_cache import TrustEntry
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -140,7 +140,7 @@ def _row(record: StateUpdated) -> dict[str, Any]:
     row = {"kind": record.kind, "key": record.key, "state": plain.get("state")}
     row |= {name: plain[name] for name in _FIELDS if name in plain}
     if isinstance(record, TrustUpdated) and record.state is not TrustState.TRUSTED:
-        row["recovery_hint"] = recovery_hint(Trust(record.state, record))
+        row["recovery_hint"] = recovery_hint(TrustEntry(record.state, record))
     return row
 
 

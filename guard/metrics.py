@@ -19,7 +19,7 @@ OTHER = "other"
 BUCKETS_MS = (5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10_000.0, 30_000.0)
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """Name, kind (`counter`, `gauge`, `histogram`), label names and meaning."""
 
     name: str
@@ -28,33 +28,41 @@ class Family(NamedTuple):
     help: str
 
 
-CALLS = Family("trustfold_tool_calls_total", "counter", ("tool", "status", "scope"), "Guarded calls by how they ended.")
-DURATION = Family("trustfold_tool_call_duration_ms", "histogram", ("tool", "status"), "From the request to its result.")
-RETRIES = Family("trustfold_tool_retry_attempts_total", "counter", ("tool", "reason"), "Attempts tried again.")
-HITS = Family(
+CALLS = MetricFamily(
+    "trustfold_tool_calls_total", "counter", ("tool", "status", "scope"), "Guarded calls by how they ended."
+)
+DURATION = MetricFamily(
+    "trustfold_tool_call_duration_ms", "histogram", ("tool", "status"), "From the request to its result."
+)
+RETRIES = MetricFamily("trustfold_tool_retry_attempts_total", "counter", ("tool", "reason"), "Attempts tried again.")
+HITS = MetricFamily(
     "trustfold_tool_idempotency_hits_total", "counter", ("tool", "state"), "Calls that met a twin, by its state."
 )
-CACHE_SIZE = Family("trustfold_tool_dedupe_cache_size", "gauge", ("tool", "scope"), "Records in the dedupe store.")
-CACHE_TTL = Family("trustfold_tool_dedupe_ttl_seconds", "gauge", ("tool", "state"), "How long records are kept.")
-CIRCUITS = Family("trustfold_tool_circuit_breaker_state", "gauge", ("tool", "state"), "1 for the present state.")
-TRANSITIONS = Family(
+CACHE_SIZE = MetricFamily(
+    "trustfold_tool_dedupe_cache_size", "gauge", ("tool", "scope"), "Records in the dedupe store."
+)
+CACHE_TTL = MetricFamily("trustfold_tool_dedupe_ttl_seconds", "gauge", ("tool", "state"), "How long records are kept.")
+CIRCUITS = MetricFamily("trustfold_tool_circuit_breaker_state", "gauge", ("tool", "state"), "1 for the present state.")
+TRANSITIONS = MetricFamily(
     "trustfold_tool_circuit_breaker_transitions_total",
     "counter",
     ("tool", "from_state", "to_state"),
     "Moves of circuits, as this guard saw them.",
 )
-EVENTS = Family("trustfold_guard_events_total", "counter", ("result",), "Events published, dropped and failed.")
-SHADOW = Family("trustfold_guard_shadow_total", "counter", ("tool", "reason"), "Calls that would have been refused.")
-INFLIGHT = Family(
+EVENTS = MetricFamily("trustfold_guard_events_total", "counter", ("result",), "Events published, dropped and failed.")
+SHADOW = MetricFamily(
+    "trustfold_guard_shadow_total", "counter", ("tool", "reason"), "Calls that would have been refused."
+)
+INFLIGHT = MetricFamily(
     "trustfold_tool_inflight_records",
     "gauge",
     ("tool", "age"),
     "Calls that hold a key now: fresh, or stale if they have run for longer than a lease.",
 )
-INFO = Family(
+INFO = MetricFamily(
     "trustfold_tool_info", "gauge", ("tool", "effect"), "1 for what a registered tool is declared to do: read or write."
 )
-UNTRACKED = Family(
+UNTRACKED = MetricFamily(
     "trustfold_untracked_failures_total",
     "counter",
     (),
@@ -69,7 +77,7 @@ FAMILIES = (
 _REASONS = frozenset("timeout 408 425 429 500 502 503 504".split())
 
 
-class Metrics:
+class GuardMetrics:
     """Counters of one guard; thread-safe."""
 
     def __init__(self) -> None:
@@ -101,18 +109,18 @@ class Metrics:
         """Return the label of a failure: an HTTP status or `timeout`, else `other`; error types are unbounded."""
         return code if code in _REASONS else OTHER
 
-    def add(self, family: Family, *labels: str, amount: float = 1) -> None:
+    def add(self, family: MetricFamily, *labels: str, amount: float = 1) -> None:
         """Increase a counter."""
         key = (family.name, labels)
         with self._lock:
             self._values[key] = self._values.get(key, 0) + amount
 
-    def put(self, family: Family, *labels: str, value: float) -> None:
+    def put(self, family: MetricFamily, *labels: str, value: float) -> None:
         """Set a gauge."""
         with self._lock:
             self._values[family.name, labels] = value
 
-    def read_gauge_from(self, family: Family, values: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+    def read_gauge_from(self, family: MetricFamily, values: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """Register `values` as the source of a gauge; it is called when the metrics are read."""
         self._sources[family.name] = values
 
@@ -130,11 +138,11 @@ class Metrics:
                 counts[len(BUCKETS_MS)] += 1
             counts[-1] += milliseconds
 
-    def value(self, family: Family, *labels: str) -> float:
+    def value(self, family: MetricFamily, *labels: str) -> float:
         """Return the value of a counter or gauge; 0 if it was never set."""
         return self._values.get((family.name, labels), 0.0)
 
-    def samples(self) -> Iterator[tuple[Family, str, dict[str, str], float]]:
+    def samples(self) -> Iterator[tuple[MetricFamily, str, dict[str, str], float]]:
         """Yield every sample: family, name, labels and value; histograms as cumulative buckets, sum and count."""
         with self._lock:
             values, histograms = dict(self._values), {key: list(counts) for key, counts in self._histograms.items()}
@@ -173,7 +181,7 @@ class Metrics:
         yield from made.values()
 
 
-def _buckets(labels: tuple[str, ...], counts: list[float]) -> Iterator[tuple[Family, str, dict[str, str], float]]:
+def _buckets(labels: tuple[str, ...], counts: list[float]) -> Iterator[tuple[MetricFamily, str, dict[str, str], float]]:
     named = dict(zip(DURATION.labels, labels, strict=True))
     total = 0.0
     for bound, count in zip((*BUCKETS_MS, float("inf")), counts[:-1], strict=True):

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 from ..schemas.decisions import NudgeIssued, PatternDetected
-from ..schemas.vocabulary import Lane, Pattern
+from ..schemas.vocabulary import NudgeLane, PatternType
 from .log import log_event
 
 MAX_WAITING = 100
@@ -25,7 +25,7 @@ GUIDANCE = "[RELIABILITY GUIDANCE]: "
 
 BY_USER = "user.message"
 BY_CALL = "tool_call.started"
-ENDS_BY = {Pattern.ANNOUNCE_NO_ACTION: BY_CALL}
+ENDS_BY = {PatternType.ANNOUNCE_NO_ACTION: BY_CALL}
 """Event that ends the pause of a pattern, where it is not the user's message: the call is what was missing."""
 
 Inject = Callable[[str], Any]
@@ -60,10 +60,10 @@ class NudgeInbox:
         self.pause_reason = ""
         self.pause_ends_by = ""
         self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
-        self._callbacks: dict[Lane, Inject | None] = {
-            Lane.CONTEXT_HINT: inject_context_hint,
-            Lane.SYSTEM_GUIDANCE: inject_system_guidance,
-            Lane.PAUSE: request_pause,
+        self._callbacks: dict[NudgeLane, Inject | None] = {
+            NudgeLane.CONTEXT_HINT: inject_context_hint,
+            NudgeLane.SYSTEM_GUIDANCE: inject_system_guidance,
+            NudgeLane.PAUSE: request_pause,
         }
         self._notify_user = notify_user
         self._carried = carried
@@ -83,7 +83,7 @@ class NudgeInbox:
         self.history.append(nudge)
         self._for_messages.append(nudge)
         self._for_readers.append(nudge)
-        if nudge.lane is Lane.PAUSE and self.pause_ends_by != BY_USER:
+        if nudge.lane is NudgeLane.PAUSE and self.pause_ends_by != BY_USER:
             self.paused, self.pause_reason, self._pause_id = True, nudge.message, nudge.id
             self.pause_ends_by = ENDS_BY.get(nudge.pattern, BY_USER)
         callback = self._callbacks.get(nudge.lane)
@@ -139,7 +139,7 @@ class NudgeInbox:
         made = []
         for nudge in _taken(self._for_messages):
             self._carries(nudge.id)
-            if nudge.lane is Lane.CONTEXT_HINT:
+            if nudge.lane is NudgeLane.CONTEXT_HINT:
                 made.append({"role": "user", "content": f"(hint) {nudge.message}"})
             else:
                 made.append({"role": "system", "content": f"{GUIDANCE}{nudge.message}"})
@@ -184,7 +184,7 @@ class NudgeInbox:
         """End the pause, and withdraw the unread texts of pauses that this event ends."""
         self.paused, self.pause_reason, self.pause_ends_by = False, "", ""
         for nudge in _taken(self._for_messages):
-            if nudge.lane is not Lane.PAUSE or ENDS_BY.get(nudge.pattern, BY_USER) != event:
+            if nudge.lane is not NudgeLane.PAUSE or ENDS_BY.get(nudge.pattern, BY_USER) != event:
                 self._for_messages.append(nudge)
 
     def _wake_readers(self) -> None:

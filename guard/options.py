@@ -7,18 +7,18 @@ from typing import Any, TypedDict
 
 from ..schemas.settings import SettingsOverrides
 from ..schemas.tool_envelopes import CallHints, CallTrace, DedupeMode
-from ..schemas.vocabulary import Severity
-from .clock import Clock
+from ..schemas.vocabulary import FailureSeverity
+from .clock import GuardClock
 from .errors import Passthrough
 from .failure import Answers
 from .guarantees import ExecutionGuarantees
 from .idempotency.record import DedupeStore
-from .metrics import Metrics
+from .metrics import GuardMetrics
 from .nudges import Inject
 from .settings import RetryPolicy, SettingsOptions
 
 
-class Plugins(TypedDict, total=False):
+class GuardPlugins(TypedDict, total=False):
     """Objects of the platform that a guard uses.
 
     Attributes:
@@ -30,12 +30,12 @@ class Plugins(TypedDict, total=False):
     permission: Any
 
 
-class GuardOptions(SettingsOptions, Plugins, total=False):
-    """Options of every guard: fields of `GuardSettings`, and `Plugins`."""
+class GuardOptions(SettingsOptions, GuardPlugins, total=False):
+    """Options of every guard: fields of `GuardSettings`, and `GuardPlugins`."""
 
 
-class GuardParts(Plugins, total=False):
-    """Parts of a guard: `Plugins`, and what tests replace.
+class GuardParts(GuardPlugins, total=False):
+    """Parts of a guard: `GuardPlugins`, and what tests replace.
 
     Attributes:
         clock: clock.
@@ -43,13 +43,13 @@ class GuardParts(Plugins, total=False):
         draw: draws a delay before a retry from the least and the largest one, milliseconds.
     """
 
-    clock: Clock | None
-    metrics: Metrics | None
+    clock: GuardClock | None
+    metrics: GuardMetrics | None
     draw: Callable[[float, float], float] | None
 
 
 class ToolOptions(TypedDict, total=False):
-    """Declarations of a tool, as the fields of `Tool`."""
+    """Declarations of a tool, as the fields of `ToolRegistration`."""
 
     read_only: bool | None
     idempotent: bool | None
@@ -147,7 +147,7 @@ class CallOptions(CallIds, total=False):
         hints: hints of an envelope, as `CallHints` or by name.
         trace: the platform's trace.
         approved: a person's answer to the approval request; by default the permission plugin asks.
-        workspace_digest: as of `Tool`.
+        workspace_digest: as of `ToolRegistration`.
     """
 
     request_id: str | None
@@ -187,7 +187,7 @@ class FailureDetails(TypedDict, total=False):
         recoverable: default True; with False trust is not restored automatically.
     """
 
-    severity: Severity | str | None
+    severity: FailureSeverity | str | None
     domain: str | None
     service: str | None
     context: dict[str, Any] | None

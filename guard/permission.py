@@ -16,7 +16,7 @@ from ..projections.calls.keys import order
 from ..schemas.codec import dated
 from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState
-from .state_cache import ASKING, DANGER_SCOPE, Trust
+from .state_cache import ASKING, DANGER_SCOPE, TrustEntry
 
 if TYPE_CHECKING:
     from .interface import GuardInterface
@@ -42,7 +42,7 @@ class PermissionPlugin(Protocol):
         """Return whether a call may run, and why: a pair of a boolean and an object, or a boolean."""
 
 
-class Answer(NamedTuple):
+class PermissionAnswer(NamedTuple):
     """Answer to a permission check.
 
     Attributes:
@@ -65,17 +65,17 @@ class DisplayInfo(NamedTuple):
     warning_level: str = "warning"
 
 
-def must_ask(trust: Trust | None) -> bool:
+def must_ask(trust: TrustEntry | None) -> bool:
     """Whether a person must approve the call."""
     return trust is not None and trust.state in ASKING
 
 
-def is_refused(trust: Trust | None) -> bool:
+def is_refused(trust: TrustEntry | None) -> bool:
     """Whether nobody may approve the call."""
     return trust is not None and trust.state in {TrustState.BLOCKED, TrustState.REMOVED}
 
 
-def escalation_context(trust: Trust) -> dict[str, Any]:
+def escalation_context(trust: TrustEntry) -> dict[str, Any]:
     """Return the context entry of an escalated call."""
     record = trust.record
     return {
@@ -110,7 +110,7 @@ def when(time: str, now_ms: int) -> str:
     return dated(epoch_ms(datetime.fromisoformat(time)), now_ms)
 
 
-def recovery_hint(trust: Trust) -> str:
+def recovery_hint(trust: TrustEntry) -> str:
     """Describe how trust is restored, with the commands that do so."""
     record = trust.record
     needed = record.successes_needed or 1
@@ -161,7 +161,7 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
     )
 
 
-def refusal_message(tool_name: str, trust: Trust) -> str:
+def refusal_message(tool_name: str, trust: TrustEntry) -> str:
     """Explain to the model and the user why a call is refused or needs approval, naming the narrowest cause."""
     record = trust.record
     if record.scope == DANGER_SCOPE:
@@ -174,7 +174,7 @@ def refusal_message(tool_name: str, trust: Trust) -> str:
     return f"{subject} is {trust.state}{why}; {recovery_hint(trust)}"
 
 
-def way_out(trust: Trust) -> str:
+def way_out(trust: TrustEntry) -> str:
     """Return the orders that let one call pass, to append to a refusal; empty if no operator can, or it says so."""
     if trust.record.scope == DANGER_SCOPE:
         return ""
@@ -204,7 +204,7 @@ class PermissionWrapper:
         self._guard = guard
         self._ask = ask
 
-    def decides(self, trust: Trust | None) -> bool:
+    def decides(self, trust: TrustEntry | None) -> bool:
         """Whether the wrapper decides about a call with this trust; calls it does not decide about are allowed."""
         return self._inner is not None or must_ask(trust)
 
@@ -226,19 +226,21 @@ class PermissionWrapper:
         self,
         tool_name: str,
         args: dict[str, Any],
-        trust: Trust | None,
+        trust: TrustEntry | None,
         *,
         context: dict[str, Any] | None = None,
         call_id: str | None = None,
-    ) -> Answer:
+    ) -> PermissionAnswer:
         """Decide about one call whose trust is known."""
         if trust is not None and is_refused(trust):
-            return Answer(allowed=False, info={"method": "reliability", "reason": refusal_message(tool_name, trust)})
+            return PermissionAnswer(
+                allowed=False, info={"method": "reliability", "reason": refusal_message(tool_name, trust)}
+            )
         if trust is not None and must_ask(trust):
             context = {**(context or {}), CONTEXT_KEY: escalation_context(trust), "force_ask": True}
         plugin: Any = self._inner or self._ask
         if plugin is None or (self._inner is None and not must_ask(trust)):
-            return Answer(allowed=not must_ask(trust), info={"method": "reliability"})
+            return PermissionAnswer(allowed=not must_ask(trust), info={"method": "reliability"})
         check: Ask = getattr(plugin, "check_permission", plugin)
         answer = await _asked(check, tool_name, args, context, call_id)
         if trust is None or not must_ask(trust):
@@ -250,16 +252,16 @@ class PermissionWrapper:
         return answer
 
 
-async def _asked(check: Ask, *arguments: Any) -> Answer:
+async def _asked(check: Ask, *arguments: Any) -> PermissionAnswer:
     given = check(*arguments)
     return _answer(await given if inspect.isawaitable(given) else given)
 
 
-def _answer(given: Any) -> Answer:
+def _answer(given: Any) -> PermissionAnswer:
     if isinstance(given, tuple) and given:
         info = given[1] if len(given) > 1 and isinstance(given[1], Mapping) else {}
-        return Answer(bool(given[0]), dict(info))
-    return Answer(bool(given), {})
+        return PermissionAnswer(bool(given[0]), dict(info))
+    return PermissionAnswer(bool(given), {})
 
 
 def _count(value: float | None) -> str:

@@ -13,24 +13,24 @@ from ..schemas.codec import rfc3339
 from ..schemas.public_state import TrustUpdated
 from ..schemas.vocabulary import TrustState
 from .breaker import CircuitRefusal, refusing_circuit_in
-from .clock import Clock
+from .clock import GuardClock
 from .errors import EnvelopeRejected
 from .permission import is_refused, must_ask, refusal_message
-from .request import NO_SESSION, Call, check_call, is_name, named, scopes_of
+from .request import NO_SESSION, GuardedCall, check_call, is_name, named, scopes_of
 from .session import CURRENT
 from .settings import GuardSettings
-from .state_cache import DANGER_SCOPE, SESSION_SCOPE, StateView, Trust
+from .state_cache import DANGER_SCOPE, SESSION_SCOPE, StateView, TrustEntry
 from .tools import ToolRegistry
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
 
-    from .backends.base import Backend
+    from .backends.base import GuardBackend
     from .breaker import BreakerGate
     from .session import GuardSession
 
 
-class Decision(NamedTuple):
+class CheckDecision(NamedTuple):
     """Result of a check of a call before it is made.
 
     Attributes:
@@ -47,22 +47,26 @@ class Decision(NamedTuple):
     message: str = ""
 
 
-ALLOWED = Decision(allowed=True)
-APPROVED = Decision(allowed=True, code="approved")
+ALLOWED = CheckDecision(allowed=True)
+APPROVED = CheckDecision(allowed=True, code="approved")
 
 
-def decide(tool_name: str, trust: Trust | None, refusing: CircuitRefusal | None, *, shadow: bool = False) -> Decision:
+def decide(
+    tool_name: str, trust: TrustEntry | None, refusing: CircuitRefusal | None, *, shadow: bool = False
+) -> CheckDecision:
     """Decide about a call by its trust and its circuits: refused, fast-failed, needs approval, or allowed."""
     if trust is not None and is_refused(trust):
-        return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
+        return CheckDecision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
     if refusing is not None:
-        return Decision(shadow, code="circuit_open", message=refusing.message)
+        return CheckDecision(shadow, code="circuit_open", message=refusing.message)
     if trust is not None and must_ask(trust):
-        return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
+        return CheckDecision(
+            allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust)
+        )
     return ALLOWED
 
 
-def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, str]:
+def check_recorded(view: StateView, call: GuardedCall, now_ms: int) -> tuple[CheckDecision, str]:
     """Decide about a recorded call as a guard with this view would have done at that time.
 
     The view does not show whether an operator's approval was consumed before the call was folded.
@@ -85,12 +89,12 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
     return decision, trust.record.key
 
 
-class Checking:
+class CheckMixin:
     """Mixin of `ToolGuard` with the checks before a call; nothing here publishes or waits."""
 
     settings: GuardSettings
-    backend: Backend
-    clock: Clock
+    backend: GuardBackend
+    clock: GuardClock
     tools: ToolRegistry
     sessions: WeakValueDictionary[str, GuardSession]
     _gate: BreakerGate
@@ -102,7 +106,7 @@ class Checking:
         *,
         session_id: str | None = None,
         workspace_id: str | None = None,
-    ) -> Decision:
+    ) -> CheckDecision:
         """Check from the local view alone whether a call would be made; publishes nothing, costs microseconds.
 
         The session defaults to the surrounding one, as for the call itself.
@@ -115,9 +119,9 @@ class Checking:
         try:
             check_call(tool_name, args, NO_SESSION if session_id is None else session_id)
         except EnvelopeRejected as rejected:
-            return Decision(allowed=False, code=rejected.code, message=str(rejected))
+            return CheckDecision(allowed=False, code=rejected.code, message=str(rejected))
         session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
-        call = Call(self.tools.get(tool_name), named(args), session_id or NO_SESSION, workspace_id or "")
+        call = GuardedCall(self.tools.get(tool_name), named(args), session_id or NO_SESSION, workspace_id or "")
         call.families, call.rules = settings.families, settings.calls
         if view.only_defaults and session is None and call.danger.kind is None:
             return ALLOWED
@@ -144,7 +148,7 @@ class Checking:
         *,
         session_id: str = "",
         workspace_id: str | None = None,
-    ) -> Trust | None:
+    ) -> TrustEntry | None:
         """Return the strictest trust of a call's keys; None if it is trusted or the name is invalid.
 
         Workspace and user default to those of the session, else to the guard's.
@@ -152,14 +156,14 @@ class Checking:
         if not is_name(tool_name):
             return None
         who = self.sessions.get(session_id) or self.settings
-        call = Call(
+        call = GuardedCall(
             self.tools.get(tool_name), named(args or {}), session_id or NO_SESSION, workspace_id or who.workspace_id
         )
         call.user_id = who.user_id
         call.families, call.rules = self.settings.families, self.settings.calls
         return self._trust(call)
 
-    def _trust(self, call: Call) -> Trust | None:
+    def _trust(self, call: GuardedCall) -> TrustEntry | None:
         now_ms, view = self.clock.now_ms(), self.backend.view
         held = held_by_danger(call, view, now_ms)
         session = self.sessions.get(call.session_id)
@@ -170,7 +174,7 @@ class Checking:
         return view.trust(call.workspace_id, call.trust_keys, call.user_id, held, now_ms)
 
 
-def held_by_danger(call: Call, view: StateView, now_ms: int) -> Trust | None:
+def held_by_danger(call: GuardedCall, view: StateView, now_ms: int) -> TrustEntry | None:
     """Return the state that a dangerous call has before it runs, by the rules alone; None if it may run."""
     danger = call.danger
     level = "observe" if danger.kind is None else level_of(danger.kind, call.rules)
@@ -178,7 +182,7 @@ def held_by_danger(call: Call, view: StateView, now_ms: int) -> Trust | None:
         return None
     state = TrustState.BLOCKED if level == "deny" else TrustState.ESCALATED
     known = view.record(call.workspace_id, call.key.fine)
-    return Trust(
+    return TrustEntry(
         state,
         TrustUpdated(
             schema_version="1.0",
@@ -197,7 +201,7 @@ def held_by_danger(call: Call, view: StateView, now_ms: int) -> Trust | None:
     )
 
 
-def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
+def session_trust(call: GuardedCall, state: TrustState, now_ms: int) -> TrustEntry:
     """Return the trust that a session's override gives a call."""
     record = TrustUpdated(
         schema_version="1.0",
@@ -210,4 +214,4 @@ def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
         state=state,
         reason="set for this session",
     )
-    return Trust(state, record)
+    return TrustEntry(state, record)

@@ -18,7 +18,7 @@ import orjson
 from ..projections.calls import fingerprints
 from ..projections.calls.masks import failure_text
 from ..schemas.events import ErrorInfo
-from ..schemas.vocabulary import Severity
+from ..schemas.vocabulary import FailureSeverity
 from ..security.redaction import MAX_DEPTH, redact, redact_text, secret_spans
 from ..security.secret_patterns.names import is_secret_name
 from .failure import CallFailure
@@ -35,7 +35,7 @@ MIN_KNOWN = 4
 _DIGEST_HEX = 32
 
 
-class Privacy:
+class PrivacyFilter:
     """Converts arguments, results, errors and texts to their published form.
 
     Attributes:
@@ -84,7 +84,9 @@ class Privacy:
         """Return a short text such as an error code, without secrets."""
         return redact_text(text[:MAX_WORD], secrets_in(args))
 
-    def error(self, failure: CallFailure, args: Mapping[str, Any], kind: str, severity: Severity | None) -> ErrorInfo:
+    def error(
+        self, failure: CallFailure, args: Mapping[str, Any], kind: str, severity: FailureSeverity | None
+    ) -> ErrorInfo:
         """Return the published form of a failure; texts that `args` contain as secrets are removed.
 
         Args:

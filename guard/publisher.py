@@ -16,18 +16,18 @@ import msgspec
 
 from ..projections.calls.errors import neutral_reason
 from ..schemas import events as ev
-from ..schemas.vocabulary import Severity, Status, ToolClass
+from ..schemas.vocabulary import CallStatus, FailureSeverity, ToolClass
 from ..security.redaction import redact_text
-from .clock import Clock, new_id
+from .clock import GuardClock, new_id
 from .failure import CallFailure
 from .json_view import clean_text, json_form, text_of
 from .log import log_event
-from .privacy import Privacy
-from .request import Call
+from .privacy import PrivacyFilter
+from .request import GuardedCall
 from .settings import GuardSettings
 
 if TYPE_CHECKING:
-    from .backends.base import Backend
+    from .backends.base import GuardBackend
 
 SCHEMA_VERSION = "1.0"
 
@@ -43,7 +43,7 @@ Digest = tuple[str, int]
 """Digest and size in bytes of a result."""
 
 
-class Ending(NamedTuple):
+class CallEnding(NamedTuple):
     """End of a call, for its event `tool.call.finished`.
 
     Attributes:
@@ -57,7 +57,7 @@ class Ending(NamedTuple):
         workspace_digest: state of the workspace after it; None if unknown.
     """
 
-    status: Status
+    status: CallStatus
     failure: CallFailure | None = None
     digest: Digest | None = None
     attempts: int = 0
@@ -67,7 +67,7 @@ class Ending(NamedTuple):
     workspace_digest: str | None = None
 
 
-class Publisher:
+class EventPublisher:
     """Publishes the events of calls and sessions; never blocks, never raises.
 
     Attributes:
@@ -75,7 +75,9 @@ class Publisher:
         lost: number of records that could not be handed to the backend.
     """
 
-    def __init__(self, backend: Backend, settings: GuardSettings, clock: Clock, privacy: Privacy) -> None:
+    def __init__(
+        self, backend: GuardBackend, settings: GuardSettings, clock: GuardClock, privacy: PrivacyFilter
+    ) -> None:
         """Publish through `backend`."""
         self.privacy = privacy
         self.lost = 0
@@ -131,14 +133,14 @@ class Publisher:
             return None
         return digest, max(size, len(raw))
 
-    def started(self, call: Call, deadline_ms: float | None) -> None:
+    def started(self, call: GuardedCall, deadline_ms: float | None) -> None:
         """Publish the start of a call."""
         try:
             self._started(call, deadline_ms)
         except Exception as error:  # noqa: BLE001 - as below
             self._count_lost(error)
 
-    def _started(self, call: Call, deadline_ms: float | None) -> None:
+    def _started(self, call: GuardedCall, deadline_ms: float | None) -> None:
         tool = call.tool
         private: dict[str, Any]
         if self.privacy.send_args and len(call.canonical_args) <= MAX_ARGS_BYTES:
@@ -168,7 +170,7 @@ class Publisher:
             **private,
         )
 
-    def finished(self, call: Call, ending: Ending) -> None:
+    def finished(self, call: GuardedCall, ending: CallEnding) -> None:
         """Publish the end of a call."""
         fields: dict[str, Any] = {}
         if ending.failure is not None:
@@ -190,16 +192,16 @@ class Publisher:
             **fields,
         )
 
-    def refused(self, call: Call, code: str, *, by_user: bool = False) -> None:
+    def refused(self, call: GuardedCall, code: str, *, by_user: bool = False) -> None:
         """Publish that the guard refused a call: neither success nor failure of the tool."""
         if code == "circuit_open":
-            self._publish_end(call, status=Status.CIRCUIT_OPEN)
+            self._publish_end(call, status=CallStatus.CIRCUIT_OPEN)
             return
         kind = "DeniedByUser" if by_user else "BlockedByGuard"
-        status = Status.ERROR if by_user else Status.CANCELLED
+        status = CallStatus.ERROR if by_user else CallStatus.CANCELLED
         self._publish_end(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
 
-    def _publish_end(self, call: Call, **fields: Any) -> None:
+    def _publish_end(self, call: GuardedCall, **fields: Any) -> None:
         self.event(
             ev.ToolCallFinished,
             call.session_id,
@@ -212,10 +214,10 @@ class Publisher:
             **fields,
         )
 
-    def never_ran(self, call: Call, error: ev.ErrorInfo) -> None:
+    def never_ran(self, call: GuardedCall, error: ev.ErrorInfo) -> None:
         """Publish a call that its program refused before it ran."""
         self.started(call, None)
-        self._publish_end(call, status=Status.REJECTED, error=error)
+        self._publish_end(call, status=CallStatus.REJECTED, error=error)
 
     def rejected(self, code: str, tool_name: str, session_id: str, **who: Any) -> None:
         """Publish that an invalid call was requested: unknown tool, or invalid arguments."""
@@ -225,21 +227,21 @@ class Publisher:
             **who,
             call_id=new_id(self._clock.now_ms()),
             tool_name=tool_name,
-            status=Status.REJECTED,
-            error=ev.ErrorInfo(type=code, code=code, retriable=False, severity=Severity.INVALID_INPUT),
+            status=CallStatus.REJECTED,
+            error=ev.ErrorInfo(type=code, code=code, retriable=False, severity=FailureSeverity.INVALID_INPUT),
         )
 
-    def _error(self, call: Call, failure: CallFailure) -> ev.ErrorInfo:
+    def _error(self, call: GuardedCall, failure: CallFailure) -> ev.ErrorInfo:
         private = self.privacy
         # The folds classify by messages; if the message is withheld, the severity is published instead.
-        says_severity = not private.send_errors or failure.told or failure.severity is Severity.SECURITY
+        says_severity = not private.send_errors or failure.told or failure.severity is FailureSeverity.SECURITY
         kind = failure.type
         if failure.neutral and not private.send_errors and not neutral_reason(kind):
             kind = _NEUTRAL_TYPES[failure.neutral]  # known only from the message, which is withheld
         severity = failure.severity if says_severity and not failure.neutral else None
         return private.error(failure, call.plain_args, kind, severity)
 
-    def _attribution(self, call: Call) -> dict[str, Any]:
+    def _attribution(self, call: GuardedCall) -> dict[str, Any]:
         return {
             "workspace_id": call.workspace_id,
             "user_id": call.user_id,

@@ -14,33 +14,33 @@ import msgspec
 
 from ..schemas import commands as cmd
 from ..schemas import events as ev
-from ..schemas.vocabulary import QualitySeverity, Severity
+from ..schemas.vocabulary import FailureSeverity, QualitySeverity
 from ..security.redaction import redact, redact_text
 from .call_builder import CallBuilder
-from .clock import Clock, new_id
+from .clock import GuardClock, new_id
 from .errors import EnvelopeRejected
 from .failure import of_exception, of_result
 from .json_view import json_form, json_view, text_of
 from .log import log_event
-from .metrics import EVENTS, Metrics
+from .metrics import EVENTS, GuardMetrics
 from .options import CallIds, FailureDetails, check_names
-from .privacy import Privacy
-from .publisher import Publisher
+from .privacy import PrivacyFilter
+from .publisher import EventPublisher
 from .request import NO_SESSION, check_call
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings
 from .tools import ToolRegistry
 
 
-class Reporting:
+class ReportMixin:
     """Mixin of `ToolGuard` that publishes reports and commands; does nothing while the kill switch is on."""
 
     settings: GuardSettings
-    clock: Clock
-    metrics: Metrics
+    clock: GuardClock
+    metrics: GuardMetrics
     tools: ToolRegistry
-    privacy: Privacy
-    publisher: Publisher
+    privacy: PrivacyFilter
+    publisher: EventPublisher
     guard_id: str
     sessions: MutableMapping[str, GuardSession]
     _builder: CallBuilder
@@ -72,7 +72,7 @@ class Reporting:
         severity, context = details.get("severity"), details.get("context")
         fields: dict[str, Any] = {
             "error": error_info(error, self.privacy),
-            "severity": None if severity is None else Severity(severity),
+            "severity": None if severity is None else FailureSeverity(severity),
             "domain": details.get("domain"),
             "service": details.get("service"),
             "recoverable": True if (recoverable := details.get("recoverable")) is None else bool(recoverable),
@@ -204,7 +204,7 @@ def _session_or(session_id: str | None) -> str:
     return session.session_id if session is not None else NO_SESSION
 
 
-def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) -> ev.ErrorInfo:
+def error_info(error: str | dict[str, Any] | BaseException, privacy: PrivacyFilter) -> ev.ErrorInfo:
     """Convert a reported error for publication: a text, an object with `error`, or an exception.
 
     The message is classified here, as it may be withheld.

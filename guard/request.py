@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import msgspec
 
 from ..projections.calls import attempt
-from ..projections.calls.danger import NO_DANGER, Danger
+from ..projections.calls.danger import NO_DANGER, CallDanger
 from ..projections.calls.keys import (
     NO_FAMILIES,
     CallKey,
@@ -36,11 +36,11 @@ from ..schemas.tool_envelopes import (
 )
 from ..schemas.vocabulary import ToolClass
 from .errors import INVALID_INPUT, UNKNOWN_TOOL, EnvelopeRejected
-from .failure import Program
+from .failure import RanProgram
 from .json_view import json_form, kind_of, sent_form, text_of
 from .privacy import is_private_key_of
 from .result import ToolResult
-from .tools import Tool
+from .tools import ToolRegistration
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from .guarantees import GracefulDegradationPlan
     from .idempotency.record import DedupeRecord
-    from .tool_threads import Outcome
+    from .tool_threads import FunctionOutcome
 
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
 
@@ -87,7 +87,7 @@ class CallNotes(msgspec.Struct, eq=False):
     shadow: list[str] = []
 
 
-class Call(msgspec.Struct, eq=False):
+class GuardedCall(msgspec.Struct, eq=False):
     """One call; its key and the values derived from its arguments are computed at first use.
 
     Attributes:
@@ -113,7 +113,7 @@ class Call(msgspec.Struct, eq=False):
         approved: a person's answer to the approval request; None: nobody was asked.
     """
 
-    tool: Tool
+    tool: ToolRegistration
     args: dict[str, Any]
     session_id: str
     workspace_id: str
@@ -148,15 +148,15 @@ class Call(msgspec.Struct, eq=False):
     shadow: bool = False
     scope: str | None = None
     receives_key: bool = False
-    running: Future[Outcome] | None = None
+    running: Future[FunctionOutcome] | None = None
     ended: ToolResult | None = None
     stream: asyncio.Future[ToolResult] | None = None
     families: Mapping[str, str] = NO_FAMILIES
     rules: CallRules = SHIPPED
     failures: Mapping[str, Mapping[str, str]] = {}
-    _danger: Danger | None = None
+    _danger: CallDanger | None = None
     _form: tuple[dict[str, Any], bytes] | None = None
-    _program: Program | None = None
+    _program: RanProgram | None = None
     _sent: dict[str, Any] | None = None
     _trust_keys: tuple[str, ...] | None = None
 
@@ -180,10 +180,10 @@ class Call(msgspec.Struct, eq=False):
         """Take the failure key that its publisher gives in place of arguments."""
         self._key = given_key(self.tool.name, failure_key, self.key)
         if self.danger.kind is None and (kind := attempt.danger_of_key(failure_key)) is not None:
-            self._danger = Danger(kind, attempt.HARMS[kind])
+            self._danger = CallDanger(kind, attempt.HARMS[kind])
 
     @property
-    def danger(self) -> Danger:
+    def danger(self) -> CallDanger:
         """Danger of the call by the rules."""
         if self._danger is None:
             name = self.tool.name
@@ -252,13 +252,13 @@ class Call(msgspec.Struct, eq=False):
         return class_by_args(self.sent_args) if named is ToolClass.UNKNOWN and self.args else named
 
     @property
-    def program(self) -> Program:
+    def program(self) -> RanProgram:
         """Kind of program it runs, and whether the shipped rules call it dangerous; risky programs do not count."""
         if self._program is None:
             self._program = self._read_program()
         return self._program
 
-    def _read_program(self) -> Program:
+    def _read_program(self) -> RanProgram:
         name, args = self.tool.name, self.sent_args
         kind, of_server = runs(name, args, self.families), self.key.kind == "mcp"
         command, suspect = "", False
@@ -266,7 +266,7 @@ class Call(msgspec.Struct, eq=False):
             line = read_command(name, args).line
             command, suspect = line.word, line.suspect
         failures = self.failures.get(command, self.failures.get(name, {})) if self.failures else {}
-        return Program(kind, command, self.danger.blocks, suspect, of_server, self.tool.answers, failures)
+        return RanProgram(kind, command, self.danger.blocks, suspect, of_server, self.tool.answers, failures)
 
     @property
     def may_repeat(self) -> bool:
@@ -336,9 +336,11 @@ def recorded_call(
     user_id: str | None,
     families: Mapping[str, str] = NO_FAMILIES,
     rules: CallRules = SHIPPED,
-) -> Call:
+) -> GuardedCall:
     """Rebuild a call from its started event, with its keys and circuits; private arguments by their failure key."""
-    call = Call(Tool(name=event.tool_name, service=event.service), named(args), event.session_id, workspace_id)
+    call = GuardedCall(
+        ToolRegistration(name=event.tool_name, service=event.service), named(args), event.session_id, workspace_id
+    )
     call.families, call.rules = families, rules
     if event.failure_key:
         call.use_key(event.failure_key)

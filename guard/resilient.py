@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..projections.ranking import Candidate, LexicalSimilarity, Ranked, rank_tools
+from ..projections.ranking import LexicalSimilarity, RankCandidate, ToolRank, rank_tools
 from ..rules.rules import QualityRules
 from .errors import CallNotPermitted
 
@@ -123,14 +123,14 @@ async def call_resilient(
 
 def rank(
     guard: GuardInterface, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
-) -> list[Ranked]:
+) -> list[ToolRank]:
     """Return the registered tools with a function and all tags, best first, without those that do not match.
 
     Past failures and tags change the order; they never exclude the last candidates.
     """
     fitting = {tool.name: tool for tool in guard.tools.known() if tool.function is not None and tags <= tool.tags}
     candidates = [
-        Candidate(name, " ".join(filter(None, [tool.description, *sorted(tool.tags)])), tool.service or "")
+        RankCandidate(name, " ".join(filter(None, [tool.description, *sorted(tool.tags)])), tool.service or "")
         for name, tool in fitting.items()
     ]
     workspace = guard.settings.workspace_id

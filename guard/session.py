@@ -21,7 +21,7 @@ from ..schemas.settings import SettingsOverrides
 from ..schemas.vocabulary import InputSource, TrustState
 from ..schemas.words import words_in
 from ..security.redaction import redact_text
-from .guarantees import LIMITS, WITHIN, Check, ExecutionGuarantees, Spending, amount, published_limits
+from .guarantees import LIMITS, WITHIN, ExecutionGuarantees, LimitCheck, SpendingCounter, amount, published_limits
 from .nudges import NudgeInbox
 from .options import CallIds, CallOptions, FailureDetails, SessionOptions, check_names
 from .result import ToolResult
@@ -67,7 +67,7 @@ class GuardSession:
         self.turn_index: int | None = None
         self.message_id: str | None = None
         guarantees = options.get("guarantees")
-        self.spending = Spending(guarantees, guard.clock.monotonic_ms()) if guarantees is not None else None
+        self.spending = SpendingCounter(guarantees, guard.clock.monotonic_ms()) if guarantees is not None else None
         self.inbox = NudgeInbox(
             inject_context_hint=options.get("inject_context_hint"),
             inject_system_guidance=options.get("inject_system_guidance"),
@@ -259,10 +259,10 @@ class GuardSession:
         """Return the session's trust override of a call, the most specific key first; None without one."""
         return next((self._trust[key] for key in keys if key in self._trust), None) if self._trust else None
 
-    def begin_limits(self) -> Spending:
+    def begin_limits(self) -> SpendingCounter:
         """Hold the default limits from now on, unless the session has its own; returns what is counted."""
         if self.spending is None:
-            self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
+            self.spending = SpendingCounter(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
         return self.spending
 
     def override_guarantees(self, *, confirmed_by: str, **limits: float) -> None:
@@ -284,7 +284,7 @@ class GuardSession:
         """
         self.begin_limits().allow_once(limits, confirmed_by)
 
-    def check_limits(self, *, cost_usd: float = 0.0, recursive: bool = False) -> Check:
+    def check_limits(self, *, cost_usd: float = 0.0, recursive: bool = False) -> LimitCheck:
         """Check an operation other than a guarded call right before it is made; guarded calls are checked by the guard.
 
         Every exceeded limit is in `violations` of the result and recorded in `spending.violations`.

@@ -41,7 +41,7 @@ MAX_HISTORY = 500
 """Number of latest changes kept for queries of history."""
 
 
-class Trust(NamedTuple):
+class TrustEntry(NamedTuple):
     """State of a key that is not trusted.
 
     Attributes:
@@ -66,7 +66,7 @@ class Trust(NamedTuple):
         return tuple(dict.fromkeys(record.key for record in records))
 
 
-class Approval(NamedTuple):
+class OnceApproval(NamedTuple):
     """An operator's approval of one call of a key (`trust.approve`).
 
     Attributes:
@@ -80,7 +80,7 @@ class Approval(NamedTuple):
     once: bool = True
 
 
-class Circuit(NamedTuple):
+class CircuitEntry(NamedTuple):
     """An enforced circuit that is not closed; times in milliseconds since the epoch, 0 for none."""
 
     state: BreakerState
@@ -104,8 +104,8 @@ class StateView:
         """Start with all states at their defaults."""
         self.only_defaults = True
         self.changes: deque[tuple[str, StateUpdated | None]] = deque(maxlen=MAX_HISTORY)
-        self._trust: dict[str, Trust] = {}
-        self._circuits: dict[str, Circuit] = {}
+        self._trust: dict[str, TrustEntry] = {}
+        self._circuits: dict[str, CircuitEntry] = {}
         self._records: dict[str, StateUpdated] = {}
 
     def apply(self, key: str, value: bytes | None) -> None:
@@ -126,7 +126,7 @@ class StateView:
             if record.state is TrustState.TRUSTED:
                 self._trust.pop(place, None)
             else:
-                self._trust[place] = Trust(record.state, record)
+                self._trust[place] = TrustEntry(record.state, record)
         elif isinstance(record, BreakerUpdated):
             if record.state is BreakerState.CLOSED or record.mode not in {None, BreakerMode.ENFORCE}:
                 self._circuits.pop(place, None)
@@ -137,8 +137,13 @@ class StateView:
         self.only_defaults = not self._trust and not self._circuits
 
     def trust(
-        self, workspace: str, keys: Iterable[str], user: str | None = None, held: Trust | None = None, now_ms: int = 0
-    ) -> Trust | None:
+        self,
+        workspace: str,
+        keys: Iterable[str],
+        user: str | None = None,
+        held: TrustEntry | None = None,
+        now_ms: int = 0,
+    ) -> TrustEntry | None:
         """Return the strictest state of a call's keys, narrowest first; None if all are trusted.
 
         `held` is the state of a dangerous call, whatever its keys' states; `now_ms` dates it.
@@ -166,17 +171,17 @@ class StateView:
         user: str | None,
         now_ms: int,
         session: str = "",
-        held: Trust | None = None,
-    ) -> tuple[Approval, ...]:
+        held: TrustEntry | None = None,
+    ) -> tuple[OnceApproval, ...]:
         """Return the approvals that let a session's call with these keys pass; empty unless each asking key has one."""
-        given: set[Approval] = set()
+        given: set[OnceApproval] = set()
         for state, record, *_ in (*((held,) if held is not None else ()), *self._not_trusted(workspace, keys, user)):
             until = _ms(record.approval_expires_at)
             if state not in ASKING or not record.approval_id or until <= now_ms:
                 return ()
             if record.approval_session_id not in {None, session}:
                 return ()
-            given.add(Approval(record.approval_id, until, record.approval_session_id is None))
+            given.add(OnceApproval(record.approval_id, until, record.approval_session_id is None))
         return tuple(sorted(given))
 
     def record(self, workspace: str, key: str) -> TrustUpdated | None:
@@ -184,8 +189,8 @@ class StateView:
         found = self._records.get(f"trust:{workspace}{US}{key}")
         return found if isinstance(found, TrustUpdated) else None
 
-    def _not_trusted(self, workspace: str, keys: Iterable[str], user: str | None) -> list[Trust]:
-        found: list[Trust] = []
+    def _not_trusted(self, workspace: str, keys: Iterable[str], user: str | None) -> list[TrustEntry]:
+        found: list[TrustEntry] = []
         place = workspace + US
         for wider, key in enumerate(keys):
             here = self._trust.get(place + key)
@@ -199,11 +204,11 @@ class StateView:
                 found.append(here)
         return found
 
-    def circuit(self, workspace: str, scope: str, now_ms: int) -> Circuit | None:
+    def circuit(self, workspace: str, scope: str, now_ms: int) -> CircuitEntry | None:
         """Return the circuit if it is open or half-open at `now_ms`; else None."""
         return self.circuit_at(f"{workspace}{US}{scope}", now_ms)
 
-    def circuit_at(self, place: str, now_ms: int) -> Circuit | None:
+    def circuit_at(self, place: str, now_ms: int) -> CircuitEntry | None:
         """Same as `circuit`, by workspace and scope in the form of record keys."""
         circuit = self._circuits.get(place)
         if circuit is None:
@@ -239,9 +244,9 @@ class StateView:
         self.only_defaults = not self._trust and not self._circuits
 
 
-def _circuit(record: BreakerUpdated) -> Circuit:
+def _circuit(record: BreakerUpdated) -> CircuitEntry:
     lease = record.lease
-    return Circuit(
+    return CircuitEntry(
         record.state,
         _ms(record.open_until),
         lease.holder if lease is not None else "",

@@ -17,7 +17,7 @@ from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
     from .options import CallOptions, SessionOptions, ToolOptions
-    from .policy import Decision
+    from .policy import CheckDecision
     from .result import ToolResult
     from .tool_threads import Function
 
@@ -116,7 +116,7 @@ class SyncToolGuard:
         """Forward attributes that do not wait: settings, tools, hooks, metrics, register, report_failure and others."""
         return getattr(self.guard, name)
 
-    def check(self, tool_name: str, args: Mapping[str, Any] | None = None, **options: Any) -> Decision:
+    def check(self, tool_name: str, args: Mapping[str, Any] | None = None, **options: Any) -> CheckDecision:
         """As `ToolGuard.check`."""
         return self.guard.check(tool_name, args, **options)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..projections import confidence as reckoning
-from ..projections.confidence import Confidence, Synthesis
+from ..projections.confidence import CombinedConfidence, SynthesizedResult
 from ..rules.rules import ConfidenceRules
 from ..schemas import events as ev
 from ..schemas.vocabulary import SynthesisStrategy
@@ -75,7 +75,7 @@ def estimate_confidence(
     reasoning_trace: Sequence[str] = (),
     tool_calls: tuple[int, int] | None = None,
     sources: Iterable[str | float] = (),
-) -> Confidence:
+) -> CombinedConfidence:
     """Compute a confidence from the given signals (docs/design/semantics.md#confidence).
 
     Args:
@@ -105,7 +105,7 @@ def synthesize(
     guard: ToolGuard | None = None,
     session_id: str | None = None,
     rules: ConfidenceRules | None = None,
-) -> Synthesis:
+) -> SynthesizedResult:
     """Combine results; with a guard and a session it is published, and flagged if it should be reviewed.
 
     Args:
@@ -119,14 +119,14 @@ def synthesize(
         ValueError: the strategy is unknown, or a confidence is out of range.
     """
     chosen = SynthesisStrategy(strategy)
-    plain = [reckoning.Result(one.content, one.confidence, one.cost.cost_usd) for one in results]
+    plain = [reckoning.SubcallResult(one.content, one.confidence, one.cost.cost_usd) for one in results]
     made = reckoning.synthesize(plain, chosen, rules)
     if guard is not None and session_id is not None and guard.settings.enabled:
         guard.publisher.event(ev.SynthesisCompleted, session_id, **_summary(results, made))
     return made
 
 
-def _summary(results: Sequence[RecursiveResult], made: Synthesis) -> dict[str, object]:
+def _summary(results: Sequence[RecursiveResult], made: SynthesizedResult) -> dict[str, object]:
     weight = sum(one.confidence for one in results)
     answer = reckoning.same_answer(made.content)
     parts = tuple(

@@ -15,10 +15,10 @@ from typing import Any, Unpack
 
 import orjson
 
-from ..rules.rules import Rules
+from ..rules.rules import RuleSet
 from ..schemas.codec import encode, rfc3339
 from ..schemas.outcomes import US
-from ..schemas.public_state import STATE_KINDS, Lease
+from ..schemas.public_state import STATE_KINDS, ProbeLease
 from .clock import resolve
 from .guard import ToolGuard
 from .options import GuardOptions
@@ -93,7 +93,7 @@ class MovableClock:
 def guard_for_tests(
     *,
     clock: MovableClock | None = None,
-    rules: Rules | None = None,
+    rules: RuleSet | None = None,
     jitter: float = 1.0,
     **options: Unpack[GuardOptions],
 ) -> ToolGuard:
@@ -120,7 +120,7 @@ def set_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = 
         raise ValueError(f"no kind of state is called {kind!r}; use one of {', '.join(STATE_KINDS)}")
     place = workspace or guard.settings.workspace_id
     if isinstance(fields.get("lease"), dict):
-        fields["lease"] = Lease(**fields["lease"])
+        fields["lease"] = ProbeLease(**fields["lease"])
     record = STATE_KINDS[kind](
         schema_version="1.0",
         id=f"test-{kind}-{key}-{guard.clock.now_ms()}",

@@ -20,7 +20,7 @@ MAX_IDLE = 16
 """Number of idle threads kept; more are started if all are busy."""
 
 
-class Outcome(NamedTuple):
+class FunctionOutcome(NamedTuple):
     """Outcome of a function: its return value, or its exception.
 
     The exception is stored as a value because neither futures nor coroutines can raise StopIteration.
@@ -33,26 +33,26 @@ class Outcome(NamedTuple):
 Function = Callable[..., Any]
 """Function of a tool, of any kind; called with the arguments by name."""
 
-Runner = Callable[[Function, dict[str, Any]], Awaitable[Outcome]]
+Runner = Callable[[Function, dict[str, Any]], Awaitable[FunctionOutcome]]
 """Runs a plain function elsewhere than in a thread of the pool."""
 
 
-def outcome_of(function: Callable[..., Any], args: dict[str, Any]) -> Outcome:
+def outcome_of(function: Callable[..., Any], args: dict[str, Any]) -> FunctionOutcome:
     """Call a function and return its outcome; catches all exceptions."""
     try:
-        return Outcome(function(**args))
+        return FunctionOutcome(function(**args))
     except BaseException as error:  # noqa: BLE001 - it is raised again where the function is waited for
-        return Outcome(None, error)
+        return FunctionOutcome(None, error)
 
 
-Work = tuple["Future[Outcome]", contextvars.Context, Callable[..., Any], dict[str, Any]]
+Work = tuple["Future[FunctionOutcome]", contextvars.Context, Callable[..., Any], dict[str, Any]]
 
 _idle: list[SimpleQueue[Work]] = []
 
 
-def run_in_thread(function: Callable[..., Any], args: dict[str, Any]) -> Future[Outcome]:
+def run_in_thread(function: Callable[..., Any], args: dict[str, Any]) -> Future[FunctionOutcome]:
     """Run a function in a pool thread with the caller's context variables."""
-    done: Future[Outcome] = Future()
+    done: Future[FunctionOutcome] = Future()
     done.set_running_or_notify_cancel()
     work = (done, contextvars.copy_context(), function, args)
     try:

@@ -16,7 +16,7 @@ from .settings import SCOPES, STORE_DOWN, RetryPolicy, check_switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class ToolRegistration:
     """Registration of one tool.
 
     A tool's nature is declared, never guessed from its name: a wrong guess would repeat a call or answer it from
@@ -35,7 +35,7 @@ class Tool:
         exact_types: computed keys tell 1 from 1.0, 0 from -0.0, and dictionaries by the order of their names.
         on_store_down: `wait`, `refuse` or `local`, as of `DedupePolicy`; None: the guard's.
         reconcile: called with the key and the arguments of a call whose earlier run was cut off; asks the service, and
-            returns `Settlement("done", result)`, `Settlement("failed")`, or None while nobody can know.
+            returns `ChangeSettlement("done", result)`, `ChangeSettlement("failed")`, or None while nobody can know.
         volatile_params: parameters that are ignored when calls are compared; all others count.
         passthrough: further control-flow exceptions of the tool that are not failures.
         answers: failures by which the tool answers, so that neither trust nor circuits count them: exception classes,
@@ -141,23 +141,23 @@ class ToolRegistry:
 
     def __init__(self) -> None:
         """Create an empty registry."""
-        self._tools: dict[str, Tool] = {}
-        self._unknown: dict[str, Tool] = {}
+        self._tools: dict[str, ToolRegistration] = {}
+        self._unknown: dict[str, ToolRegistration] = {}
 
-    def add(self, tool: Tool) -> Tool:
+    def add(self, tool: ToolRegistration) -> ToolRegistration:
         """Add a tool; replaces an earlier one of the same name."""
         self._tools[tool.name] = tool
         return tool
 
-    def get(self, name: str) -> Tool:
+    def get(self, name: str) -> ToolRegistration:
         """Return the tool of this name."""
         tool = self._tools.get(name) or self._unknown.get(name)
         if tool is None:
             if len(self._unknown) >= 10_000:  # models invent names
                 self._unknown.clear()
-            tool = self._unknown[name] = Tool(name=name)
+            tool = self._unknown[name] = ToolRegistration(name=name)
         return tool
 
-    def known(self) -> list[Tool]:
+    def known(self) -> list[ToolRegistration]:
         """Return all added tools."""
         return list(self._tools.values())

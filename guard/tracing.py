@@ -7,13 +7,13 @@ from typing import Any
 
 from ..security.redaction import redact_text
 from .privacy import secrets_in
-from .request import Call
+from .request import GuardedCall
 from .result import ToolResult
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
-class Tracing:
+class GuardTracing:
     """Creates the spans of one guard."""
 
     def __init__(self, *, enabled: bool) -> None:
@@ -28,7 +28,7 @@ class Tracing:
 
             self._tracer = trace.get_tracer("trustfold.guard")
 
-    def call(self, call: Call) -> AbstractContextManager[Any]:
+    def call(self, call: GuardedCall) -> AbstractContextManager[Any]:
         """A span around a whole call."""
         if self._tracer is None:
             return _NOTHING
@@ -49,7 +49,7 @@ class Tracing:
 
         return TraceContextTextMapPropagator().extract({"traceparent": traceparent})
 
-    def retry(self, call: Call, attempt: int, wait_ms: float) -> AbstractContextManager[Any]:
+    def retry(self, call: GuardedCall, attempt: int, wait_ms: float) -> AbstractContextManager[Any]:
         """A child span around the wait for a retry."""
         if self._tracer is None:
             return _NOTHING
@@ -66,7 +66,7 @@ class Tracing:
         )
         return span
 
-    def ended(self, span: Any, call: Call, result: ToolResult) -> None:
+    def ended(self, span: Any, call: GuardedCall, result: ToolResult) -> None:
         """Set status and published idempotency key of a call on its span; does nothing if `span` is None."""
         if span is None:
             return
@@ -81,6 +81,6 @@ class Tracing:
             span.set_attribute("breaker.state", str(result.error.breaker_state))
 
 
-def _shown(call: Call, text: str) -> str:
+def _shown(call: GuardedCall, text: str) -> str:
     """Return a name without secrets, including those among the call's arguments."""
     return redact_text(text, secrets_in(call.plain_args))

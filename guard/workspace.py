@@ -182,7 +182,7 @@ def _state_of(path: bytes) -> bytes:
     return b"%d %d %d;" % (found.st_mtime_ns, found.st_size, stat.S_IFMT(found.st_mode) | found.st_mode & 0o111)
 
 
-class Workspaces:
+class WorkspaceDigests:
     """Computes digests beside the event loop, and leaves projects alone that were slow."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -208,7 +208,7 @@ class Workspaces:
         return found
 
 
-class Evidence:
+class DigestEvidence:
     """Digests of one session that are proof of change or of none.
 
     A digest shows the project's files alone. An equal one is no proof if a call of the session has succeeded since that

@@ -23,7 +23,7 @@ from .column_comments import comments
 from .errors import HistoryError, unreadable
 from .event_rows import WHOLE
 from .files import YOUNG_S
-from .filters import EVERYTHING, KEYED, Filters, timestamp
+from .filters import EVERYTHING, KEYED, HistoryFilters, timestamp
 from .incidents import rank
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .parquet import COLUMNS, no_rows
@@ -38,7 +38,7 @@ OF_CALLS = "outcomes"
 """Topic of the records of calls."""
 
 
-class Rows(NamedTuple):
+class RowQueries(NamedTuple):
     """SQL queries used in place of the files of a history.
 
     Attributes:
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
     times: str
 
 
-class Relation(NamedTuple):
+class CatalogueRelation(NamedTuple):
     """A view or a macro of the catalogue."""
 
     name: str
@@ -63,7 +63,7 @@ class Relation(NamedTuple):
 def connect(
     roots: Path | Sequence[Path],
     *,
-    filters: Filters = EVERYTHING,
+    filters: HistoryFilters = EVERYTHING,
     threads: int | None = None,
     query: str | None = None,
 ) -> duckdb.DuckDBPyConnection:
@@ -99,9 +99,9 @@ def install(
     connection: duckdb.DuckDBPyConnection,
     roots: Path | Sequence[Path],
     *,
-    filters: Filters = EVERYTHING,
+    filters: HistoryFilters = EVERYTHING,
     beside: Path | None = None,
-    rows: Rows | None = None,
+    rows: RowQueries | None = None,
     query: str | None = None,
 ) -> None:
     """Create all views and macros in a connection, or those that a query reads.
@@ -124,8 +124,8 @@ def narrow(
     connection: duckdb.DuckDBPyConnection,
     roots: Path | Sequence[Path],
     *,
-    filters: Filters,
-    rows: Rows | None = None,
+    filters: HistoryFilters,
+    rows: RowQueries | None = None,
     views: Collection[str] | None = None,
 ) -> None:
     """Replace the filters of a catalogue, and add newly recorded topics; much faster than a new catalogue.
@@ -185,7 +185,9 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     connection.commit()
 
 
-def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False) -> None:
+def save(
+    roots: Path | Sequence[Path], target: Path, *, filters: HistoryFilters = EVERYTHING, relative: bool = False
+) -> None:
     """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
 
     With `relative` the paths of the histories are relative to its directory; it must be opened from there.
@@ -229,9 +231,9 @@ def _is_catalogue(file: Path) -> bool:
 def statements(
     roots: Path | Sequence[Path],
     *,
-    filters: Filters = EVERYTHING,
+    filters: HistoryFilters = EVERYTHING,
     beside: Path | None = None,
-    rows: Rows | None = None,
+    rows: RowQueries | None = None,
     query: str | None = None,
 ) -> Iterator[str]:
     """SQL that creates the catalogue, or what a query reads of it, for DuckDB 2 or newer.
@@ -269,7 +271,7 @@ def statements(
             yield f"COMMENT ON VIEW {view} IS '{comment}'"
 
 
-class _Place(NamedTuple):
+class _HistoryPlace(NamedTuple):
     """A history: SQL pattern of its files, its topics, and the source of its records."""
 
     pattern: str
@@ -277,11 +279,13 @@ class _Place(NamedTuple):
     source: str
 
 
-def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_Place]:
-    return [_Place(pattern_of(root, beside), *surveyed(root)) for root in _listed(roots)]
+def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_HistoryPlace]:
+    return [_HistoryPlace(pattern_of(root, beside), *surveyed(root)) for root in _listed(roots)]
 
 
-def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> Iterator[tuple[str, str, str]]:
+def _narrowing(
+    found: Sequence[_HistoryPlace], filters: HistoryFilters, rows: RowQueries | None
+) -> Iterator[tuple[str, str, str]]:
     """Name, query and comment of the views of recorded topics, which apply the filters; all others are built on them."""
     if rows:
         every = rows.of
@@ -384,7 +388,7 @@ WINDOW place AS (PARTITION BY history, topic, "partition" ORDER BY first, last D
 """
 
 
-def relations(connection: duckdb.DuckDBPyConnection) -> list[Relation]:
+def relations(connection: duckdb.DuckDBPyConnection) -> list[CatalogueRelation]:
     """List views and macros of the catalogue with their comments."""
     rows = connection.execute(
         "SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal "
@@ -392,4 +396,4 @@ def relations(connection: duckdb.DuckDBPyConnection) -> list[Relation]:
         "CASE function_type WHEN 'macro' THEN 'function' ELSE 'macro' END, comment "
         "FROM duckdb_functions() WHERE NOT internal AND function_type LIKE '%macro' ORDER BY 2 DESC, 1"
     ).fetchall()
-    return [Relation(name, kind, comment or "") for name, kind, comment in rows]
+    return [CatalogueRelation(name, kind, comment or "") for name, kind, comment in rows]

@@ -20,7 +20,7 @@ END_MS = 4_102_444_800_000
 _TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR", tuple: "VARCHAR[]"}
 
 
-class Row(TypedDict, total=False):
+class RecordedRow(TypedDict, total=False):
     """Columns common to all recorded records.
 
     Attributes:
@@ -48,7 +48,7 @@ class Row(TypedDict, total=False):
     record: str | None
 
 
-def columns_of(kind: type[Row], more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+def columns_of(kind: type[RecordedRow], more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Column names of a row, and `more` ones, with their DuckDB types, in order; `record`, the longest, is last."""
     columns = {name: _type_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
     record = columns.pop("record")

@@ -32,7 +32,7 @@ NEVER_OLD = frozenset({"settings", RULES_TOPIC})
 """Topics that are never deleted by age: a replay needs them, and they are small."""
 
 
-class Tidied(NamedTuple):
+class CompactionResult(NamedTuple):
     """Result of a compaction, in numbers of files."""
 
     merged: int
@@ -48,7 +48,7 @@ def tidy(
     keep_days: int | None = None,
     *,
     grace_s: float = GRACE_S,
-) -> Tidied:
+) -> CompactionResult:
     """Merge small files, delete covered files and those older than `keep_days` days; only in owned partitions."""
     places = set(owned)
     files = [file for file in data_files(root) if (file.topic, file.partition) in places]
@@ -74,7 +74,7 @@ def tidy(
         except HistoryError:
             continue  # a file is damaged, or its rows are too wide: leave them unmerged
         merged += len(group)
-    return Tidied(merged, gone, expired)
+    return CompactionResult(merged, gone, expired)
 
 
 def _delete_covered(old: DataFile, kept: list[DataFile], grace_s: float) -> int:

@@ -16,7 +16,7 @@ from ..errors import RejectReason
 from ..projections.rule_source import RULES_TOPIC
 from ..schemas.codec import MAX_BYTES
 from ..schemas.outcomes import CallOutcome
-from .columns import END_MS, Row, columns_of
+from .columns import END_MS, RecordedRow, columns_of
 
 _INTERNAL = frozenset({"outcomes", "standings"})
 """Topics whose times are numbers."""
@@ -66,7 +66,7 @@ _OWN = {
     for topic, columns in _TABLE.items()
 }
 
-COLUMNS = {topic: columns_of(Row, own) for topic, own in _OWN.items()}
+COLUMNS = {topic: columns_of(RecordedRow, own) for topic, own in _OWN.items()}
 """Column names and their DuckDB types, in order, of each topic except `events`."""
 
 _FIELDS = {
@@ -89,7 +89,9 @@ _BEYOND = 1 << 63
 """First integer too large for BIGINT."""
 
 
-def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> Row:
+def row_of(
+    topic: str, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None
+) -> RecordedRow:
     """Row of one record; never raises: an unreadable record gets its position and reason code."""
     row: dict[str, Any] = {"partition": partition, "offset": offset}
     if key is not None:
@@ -104,7 +106,7 @@ def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | 
             row["fault"] = RejectReason.TOO_LARGE
         else:
             row.update((_record_of_call(value) if topic == "outcomes" else None) or _contents(topic, value))
-    return cast("Row", row)
+    return cast("RecordedRow", row)
 
 
 def _record_of_call(value: bytes) -> dict[str, Any] | None:

@@ -19,9 +19,9 @@ from ..projections.session.calls import request_of
 from ..projections.session.novelty import NO_REQUEST
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
-from .columns import Row, columns_of
-from .result_sketches import Sketcher
-from .session_cache import Recent, Sessions
+from .columns import RecordedRow, columns_of
+from .result_sketches import ResultSketcher
+from .session_cache import RecentCache, SessionCache
 
 _encode = msgspec.json.Encoder().encode
 
@@ -36,7 +36,7 @@ _ONLY_COLUMNS = ("message_id", "workspace_digest")
 """Optional fields that stand in columns alone."""
 
 
-class EventRow(Row, total=False):
+class EventRow(RecordedRow, total=False):
     """One record of the `events` topic.
 
     Attributes:
@@ -88,9 +88,9 @@ class EventReader:
 
     def __init__(self, key: bytes) -> None:
         """Start with empty memory; lines of results are hashed with `key`."""
-        self._sketcher = Sketcher(key)
-        self._sessions = Sessions()
-        self._seen: Recent[str, bool] = Recent()
+        self._sketcher = ResultSketcher(key)
+        self._sessions = SessionCache()
+        self._seen: RecentCache[str, bool] = RecentCache()
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
         """Row of one record; never raises: an unreadable record gets its position and reason code."""
@@ -180,7 +180,7 @@ _FILLED_BY_CALLS = "call_id tool_name".split()
 """Columns that most rows of a type have."""
 
 
-class _Copied(NamedTuple):
+class _RowTemplate(NamedTuple):
     """Template for rows of one event type.
 
     Attributes:
@@ -196,7 +196,7 @@ class _Copied(NamedTuple):
     seldom_of: Callable[[Any], tuple[Any, ...]]
 
 
-def _copied(kind: type[ev.Event]) -> _Copied:
+def _copied(kind: type[ev.Event]) -> _RowTemplate:
     worked_out = {"type", "time", *_OF_SESSIONS}
     fields = [name for name in kind.__struct_fields__ if _ABOUT.get(name, name) in _COLUMNS and name not in worked_out]
     usual = [name for name in fields if name in _USUAL]
@@ -205,7 +205,7 @@ def _copied(kind: type[ev.Event]) -> _Copied:
         *_FILLED,
         *(_FILLED_BY_CALLS if kind in _CALLS else ()),
     ]
-    return _Copied(
+    return _RowTemplate(
         dict.fromkeys(filled),
         tuple(usual),
         attrgetter(*usual),

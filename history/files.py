@@ -158,7 +158,7 @@ def last_files(root: Path, topic: str, partition: int, since: int = 0, most: int
     return [file.path for file in kept[-most:] if file.last >= since]
 
 
-class Ownership:
+class PartitionLock:
     """Lock on writing one partition of a topic, held by one process until it exits, even by a crash.
 
     Without it, two recorders of one directory could write the same records twice after a rebalance, since the one
@@ -206,7 +206,7 @@ def claim(root: Path, name: str, file: str = SOURCE) -> str:
         return known or name
 
 
-class Workshop:
+class ScratchFolder:
     """Folder for unfinished files; removes the folders left by killed processes."""
 
     def __init__(self, root: Path) -> None:

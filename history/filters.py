@@ -26,7 +26,7 @@ _ENDS = "('pattern.cleared', 'nudge.judged', 'nudge.withdrawn')"
 """Event types that only complete another row: end of a pattern, effect of a nudge or that it had none."""
 
 
-class Filters(NamedTuple):
+class HistoryFilters(NamedTuple):
     """Filters of a history; an empty field filters nothing.
 
     Attributes:
@@ -107,7 +107,7 @@ class Filters(NamedTuple):
         return condition
 
 
-EVERYTHING = Filters()
+EVERYTHING = HistoryFilters()
 
 
 def timestamp(time: datetime) -> str:

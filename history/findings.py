@@ -8,12 +8,12 @@ from typing import Any
 
 from .charts import objects
 from .plots import FEW, STATES, level, moment, number_text, share_text, words
-from .reports import Answer
+from .reports import QuestionAnswer
 
 Row = Mapping[str, Any]
 
 
-def finding(answer: Answer) -> str:
+def finding(answer: QuestionAnswer) -> str:
     """Finding of an answer; by default its number of rows, or what an empty answer means.
 
     It speaks of all rows where the answer has totals, else of the listed rows, and says so if others are left out.

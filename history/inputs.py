@@ -32,7 +32,7 @@ _SAYS = ("base", "environment", "settings")
 """Fields of a record of `rules` with the rules themselves, without their position."""
 
 
-class Input(NamedTuple):
+class FoldInput(NamedTuple):
     """Record to fold.
 
     Attributes:
@@ -41,7 +41,7 @@ class Input(NamedTuple):
         key: record key, which names the scope of a setting.
         value: the record; None clears a setting.
         echo: the engine appended it when something fell due.
-        edition: the rules it was folded by: a place in `Inputs.editions`; None where the records do not tell.
+        edition: the rules it was folded by: a place in `InputFile.editions`; None where the records do not tell.
         caused: likewise for the outcomes and standings that it caused, by topic, a slash and their key.
     """
 
@@ -54,7 +54,7 @@ class Input(NamedTuple):
     caused: Mapping[str, int] = MappingProxyType({})
 
 
-class Setting(NamedTuple):
+class RecordedSetting(NamedTuple):
     """Recorded record of `settings`."""
 
     partition: int
@@ -64,7 +64,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class InputFile:
     """Ordered inputs in a file, so that memory holds only a page of them.
 
     Attributes:
@@ -75,7 +75,7 @@ class Inputs:
         active: whether something happened in any session since then.
         editions: records of `rules` that differ in what they say, of a history of Kafka.
         settings: all of `settings`, for them.
-        appended: `Input.caused` of the events that workers appended, by their id: a session's next event may have
+        appended: `FoldInput.caused` of the events that workers appended, by their id: a session's next event may have
             revealed what fell due before the appended one was read.
     """
 
@@ -84,10 +84,10 @@ class Inputs:
     whole: frozenset[str] | None = None
     active: bool = True
     editions: tuple[bytes, ...] = ()
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[RecordedSetting, ...] = ()
     appended: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Input]:
+    def __iter__(self) -> Iterator[FoldInput]:
         """Yield the inputs; may be repeated."""
         with duckdb.connect() as connection:
             connection.execute("SET threads = 1")
@@ -97,7 +97,7 @@ class Inputs:
             )  # in the order of the file
             while page := connection.fetchmany(PAGE):
                 for topic, arrived_ms, key, record, echo, edition, caused in page:
-                    yield Input(topic, arrived_ms, _bytes(key), _bytes(record), echo, edition, caused or {})
+                    yield FoldInput(topic, arrived_ms, _bytes(key), _bytes(record), echo, edition, caused or {})
 
 
 _SINCE = """
@@ -166,7 +166,7 @@ _APPENDED = "SELECT cause, editions FROM refold_caused JOIN recorded_events ON i
 @contextmanager
 def lined_up(
     connection: duckdb.DuckDBPyConnection, since: datetime | None = None, warm: datetime | None = None
-) -> Iterator[Inputs]:
+) -> Iterator[InputFile]:
     """Write the ordered inputs into a temporary file, which is deleted at the end of the block.
 
     Args:
@@ -200,7 +200,7 @@ def lined_up(
             ).fetchone()
         except duckdb.Error as error:
             raise HistoryError(f"the recorded inputs cannot be read ({error})") from error
-        yield Inputs(path, int(written[0]) if written else 0, whole, active, editions, settings, appended)
+        yield InputFile(path, int(written[0]) if written else 0, whole, active, editions, settings, appended)
 
 
 def _editions(connection: duckdb.DuckDBPyConnection) -> tuple[bytes, ...]:
@@ -226,12 +226,14 @@ def _editions(connection: duckdb.DuckDBPyConnection) -> tuple[bytes, ...]:
     return tuple(kept)
 
 
-def _settings(connection: duckdb.DuckDBPyConnection) -> tuple[Setting, ...]:
+def _settings(connection: duckdb.DuckDBPyConnection) -> tuple[RecordedSetting, ...]:
     rows = connection.execute(
         'SELECT "partition", "offset", key, record FROM recorded_settings WHERE record IS NOT NULL OR gone '
         'ORDER BY "partition", "offset"'
     ).fetchall()
-    return tuple(Setting(partition, offset, _bytes(key), _bytes(record)) for partition, offset, key, record in rows)
+    return tuple(
+        RecordedSetting(partition, offset, _bytes(key), _bytes(record)) for partition, offset, key, record in rows
+    )
 
 
 def _moment(time: datetime | None) -> datetime | None:

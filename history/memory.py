@@ -23,10 +23,10 @@ from threading import Lock
 
 import duckdb
 
-from .catalogue import ADDED, OF_CALLS, Rows, install, transaction
+from .catalogue import ADDED, OF_CALLS, RowQueries, install, transaction
 from .errors import unreadable
 from .files import DataFile, counted, data_files
-from .filters import EVERYTHING, Filters
+from .filters import EVERYTHING, HistoryFilters
 from .parquet import COLUMNS, no_rows
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ _NEEDED = {"state": {"key", "record", "scope"}, "nudges": {"record"}}
 _WITH_CAUSES = ("escalations", "breakers", "nudges", "suggestions")
 
 
-class Memory:
+class ColumnMemory:
     """In-memory columns of one history; thread-safe for refreshes and queries."""
 
     def __init__(self, root: Path, *, most_rows: int = MOST_ROWS, threads: int = 2) -> None:
@@ -122,14 +122,14 @@ class Memory:
         self._own.execute("CREATE TABLE kept.causes (id VARCHAR, tool_name VARCHAR, model VARCHAR, session_id VARCHAR)")
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RowQueries:
         """Queries of all rows, for the catalogue."""
         every = {
             topic: " UNION ALL ".join(f"SELECT {_columns(topic, table)} FROM kept.{table}" for table in _tables(topic))  # noqa: S608 - our own names
             for topic in COLUMNS
         }
         times = " UNION ALL ".join(f"SELECT time FROM kept.{table}" for table in _TABLES)  # noqa: S608 - likewise
-        return Rows(every, "FROM kept.causes", times)
+        return RowQueries(every, "FROM kept.causes", times)
 
     def waiting(self) -> int:
         """Number of records that a refresh would load; more than `most_rows` if the history is too long."""
@@ -156,7 +156,7 @@ class Memory:
             self._refreshing.release()
         return self.ready
 
-    def connection(self, filters: Filters = EVERYTHING) -> duckdb.DuckDBPyConnection:
+    def connection(self, filters: HistoryFilters = EVERYTHING) -> duckdb.DuckDBPyConnection:
         """Catalogue whose views use these tables; for one thread. `narrow` changes its filters.
 
         Raises:

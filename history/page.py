@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..security.untrusted import visible
-from .plots import Html, Picture, moment, number_text, share_text
+from .plots import SafeHtml, SvgPlot, moment, number_text, share_text
 
 SHARES = frozenset("rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate".split())
 """Columns with fractions, shown as percentages."""
@@ -43,18 +43,18 @@ def document(title: str, body: str) -> str:
     )
 
 
-def figure(picture: Picture, title: str, finding: str, rows: str = "") -> Html:
+def figure(picture: SvgPlot, title: str, finding: str, rows: str = "") -> SafeHtml:
     """Figure of a plot, its finding as caption, notes, and the rows as a table; only the table if the plot is empty.
 
     `title` names the drawing for screen readers; `rows` is the table's markup, empty if it is elsewhere on the page.
     """
     if not picture.svg:
-        return Html(f"<p>{escape(finding)}</p>{rows}")
+        return SafeHtml(f"<p>{escape(finding)}</p>{rows}")
     named = picture.svg.replace("<svg ", f'<svg aria-label="{escape(title)}" ', 1)
     notes = f'<p class="quiet">{escape(" ".join(picture.notes))}</p>' if picture.notes else ""
     drawn = _scrolled(named, title, newest=picture.timed)
     table = f"<details><summary>The numbers as a table</summary>{rows}</details>" if rows else ""
-    return Html(f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{drawn}{notes}{table}</figure>')
+    return SafeHtml(f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{drawn}{notes}{table}</figure>')
 
 
 def table(
@@ -62,7 +62,7 @@ def table(
     rows: Iterable[Sequence[Any]],
     link: Callable[[str, dict[str, Any]], str] = lambda _column, _row: "",
     title: str = "Table",
-) -> Html:
+) -> SafeHtml:
     """Rows as an HTML table with a title for screen readers.
 
     `link` returns the URL of a value, given its column and its row by names; empty for no link.
@@ -79,7 +79,7 @@ def table(
         named = dict(zip(columns, row, strict=True))
         cells = (_cell(name, value, link(name, named)) for name, value in named.items())
         body.append(f"<tr>{''.join(cells)}</tr>")
-    return Html(_scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>", title))
+    return SafeHtml(_scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>", title))
 
 
 def _scrolled(markup: str, title: str, *, newest: bool = False) -> str:

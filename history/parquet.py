@@ -18,7 +18,7 @@ from . import decision_rows
 from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
 from .event_rows import WHOLE, EventRow
-from .files import Workshop, put_in_place
+from .files import ScratchFolder, put_in_place
 from .locations import quoted
 
 MEMORY = "512MB"
@@ -63,7 +63,7 @@ class ParquetWriter:
             HistoryError: it cannot be written.
         """
         try:
-            self._workshop = Workshop(root)
+            self._workshop = ScratchFolder(root)
         except OSError as error:
             raise unwritable(root, error) from error
         self._root = root

@@ -64,7 +64,7 @@ _STEPS = [timedelta(seconds=s) for s in (1, 5, 15, 30, 60, 300, 900, 1800, 3600,
 _STEPS += [timedelta(days=d) for d in (1, 2, 7, 14, 28, 91, 182, 364, 728, 3640, 7280, 36_400, 364_000)]
 
 
-class Html(str):
+class SafeHtml(str):
     """Markup that templates need not escape."""
 
     __slots__ = ()
@@ -74,7 +74,7 @@ class Html(str):
         return str(self)
 
 
-class Picture(NamedTuple):
+class SvgPlot(NamedTuple):
     """Plot as SVG, with notes.
 
     Attributes:
@@ -83,12 +83,12 @@ class Picture(NamedTuple):
         timed: whether its width is a span of time without names at the left, so that its right end is seen first.
     """
 
-    svg: Html
+    svg: SafeHtml
     notes: tuple[str, ...] = ()
     timed: bool = False
 
 
-class Bar(NamedTuple):
+class PlotBar(NamedTuple):
     """A horizontal bar.
 
     Attributes:
@@ -105,7 +105,7 @@ class Bar(NamedTuple):
     of: str = ""
 
 
-class Part(NamedTuple):
+class StackPart(NamedTuple):
     """Part of a stacked column: the amount of one severity in the step that starts at a time."""
 
     at: date
@@ -113,7 +113,7 @@ class Part(NamedTuple):
     value: float
 
 
-class Rate(NamedTuple):
+class FailureRate(NamedTuple):
     """Failures among the calls of a time span; `low` and `high` are the 95 % interval of the rate."""
 
     at: datetime
@@ -123,7 +123,7 @@ class Rate(NamedTuple):
     high: float | None = None
 
 
-class Span(NamedTuple):
+class StateSpan(NamedTuple):
     """A state of something from a time until another; without an end it is still so."""
 
     label: str
@@ -132,7 +132,7 @@ class Span(NamedTuple):
     state: str
 
 
-class Cell(NamedTuple):
+class HeatCell(NamedTuple):
     """Cell of a heat map: a rate, its failures and calls, and the URL it links to."""
 
     row: str
@@ -143,7 +143,7 @@ class Cell(NamedTuple):
     href: str = ""
 
 
-class Window(NamedTuple):
+class TimeAxis(NamedTuple):
     """Time range of an axis."""
 
     begin: datetime
@@ -155,11 +155,11 @@ class Window(NamedTuple):
         return room * min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
 
 
-def bars(every: Sequence[Bar], unit: str) -> Picture:
+def bars(every: Sequence[PlotBar], unit: str) -> SvgPlot:
     """Horizontal bars on an axis from 0, with their intervals as lines; the unit `share` prints percentages."""
     drawn = every[:ROWS]
     if not drawn:
-        return Picture(Html())
+        return SvgPlot(SafeHtml())
     told = share_text if unit == "share" else number_text
     most = max((max(one.value, one.high or 0.0) for one in drawn), default=0.0) or 1.0
     room = WIDTH - LABEL - RIGHT
@@ -191,15 +191,15 @@ def bars(every: Sequence[Bar], unit: str) -> Picture:
             f'<rect x="{LABEL}" y="{y + 4}" width="{width:.1f}" height="14" fill="var(--series)"/>{interval}'
             f'<text x="{LABEL + end + 6:.1f}" y="{y + 15}">{escape(says)}</text></g>'
         )
-    return Picture(_svg(foot + 34, marks), _left_out(len(every) - len(drawn), "rows"))
+    return SvgPlot(_svg(foot + 34, marks), _left_out(len(every) - len(drawn), "rows"))
 
 
-def columns(parts: Sequence[Part], unit: str, step: timedelta) -> Picture:
+def columns(parts: Sequence[StackPart], unit: str, step: timedelta) -> SvgPlot:
     """Stacked columns over time, mild severities at the bottom; `step` is the duration of one column."""
     if not parts:
-        return Picture(Html())
+        return SvgPlot(SafeHtml())
     begins = {part.at: beginning(part.at) for part in parts}
-    shown = Window(min(begins.values()), max(begins.values()) + step)
+    shown = TimeAxis(min(begins.values()), max(begins.values()) + step)
     totals = {at: sum(part.value for part in parts if part.at == at) for at in begins}
     most = max(totals.values()) or 1.0
     room = WIDTH - LEFT - 10
@@ -221,15 +221,15 @@ def columns(parts: Sequence[Part], unit: str, step: timedelta) -> Picture:
     marks += _times(shown, LEFT, room, HEIGHT)
     present = sorted({part.severity for part in parts}, key=lambda name: (level(name), name))
     grouped = [(shade, ", ".join(map(words, names))) for shade, names in groupby(present, _shade)]
-    return Picture(_svg(HEIGHT + BELOW, marks, [(f"var(--{shade})", names) for shade, names in grouped]), timed=True)
+    return SvgPlot(_svg(HEIGHT + BELOW, marks, [(f"var(--{shade})", names) for shade, names in grouped]), timed=True)
 
 
-def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None) -> Picture:
+def rates(points: Sequence[FailureRate], step: timedelta, window: TimeAxis | None = None) -> SvgPlot:
     """Failure rate over time as a line, with its 95 % interval; without calls the line has a gap."""
     known = [point for point in points if point.calls]
     if not known:
-        return Picture(Html())
-    shown = window or Window(min(point.at for point in known), max(point.at for point in known) + step)
+        return SvgPlot(SafeHtml())
+    shown = window or TimeAxis(min(point.at for point in known), max(point.at for point in known) + step)
     most = max(*(max(point.failures / point.calls, point.high or 0.0) for point in known), 0.01)
     room = WIDTH - LABEL
     marks = _scale(most, "failure rate", LABEL, share=True)
@@ -244,10 +244,10 @@ def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None)
             band = f'<rect class="band" x="{x:.1f}" y="{top:.1f}" width="{end - x:.2f}" height="{foot - top:.1f}"/>'
         marks.append(f'<g><title>{escape(title)}</title>{band}<path class="line" d="M{x:.1f},{y:.1f}H{end:.1f}"/></g>')
     marks += _times(shown, LABEL, room, HEIGHT)
-    return Picture(_svg(HEIGHT + BELOW, marks), timed=True)
+    return SvgPlot(_svg(HEIGHT + BELOW, marks), timed=True)
 
 
-def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
+def timeline(every: Sequence[StateSpan], window: TimeAxis | None = None) -> SvgPlot:
     """States over time, a line for each label, on one linear axis that stops at the last known instant.
 
     A state that began before the window starts at its edge, equal neighbours are merged, and a dashed line means unknown.
@@ -255,7 +255,7 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
     pixel are counted in the notes.
     """
     if not every:
-        return Picture(Html())
+        return SvgPlot(SafeHtml())
     shown = window or _around(every)
     by_label = {
         label: _merged(span for span in every if span.label == label) for label in dict.fromkeys(s.label for s in every)
@@ -300,10 +300,10 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
         else ()
     )
     key = [(colour, ", ".join(names)) for colour, names in grouped.items()]
-    return Picture(_svg(foot + BELOW, marks, key), _left_out(len(by_label) - len(drawn), "rows") + short_ones)
+    return SvgPlot(_svg(foot + BELOW, marks, key), _left_out(len(by_label) - len(drawn), "rows") + short_ones)
 
 
-def heat(cells: Sequence[Cell]) -> Picture:
+def heat(cells: Sequence[HeatCell]) -> SvgPlot:
     """Failure rates of rows with columns, with the number of calls in every cell.
 
     A cell without calls is empty, unlike a rate of 0; a cell with fewer than `FEW` calls has no colour.
@@ -312,7 +312,7 @@ def heat(cells: Sequence[Cell]) -> Picture:
     all_across = list(dict.fromkeys(cell.column for cell in cells))
     down, across = all_down[:ROWS], all_across[:COLUMNS]
     if not down:
-        return Picture(Html())
+        return SvgPlot(SafeHtml())
     found = {(cell.row, cell.column): cell for cell in cells}
     wide = min((WIDTH - LABEL) / len(across), 150)
     tall = ROW + 12
@@ -335,7 +335,7 @@ def heat(cells: Sequence[Cell]) -> Picture:
     key = [("var(--zero)", "0 %"), *((f"var(--sev-{step})", text) for step, text in enumerate(shades, 1))]
     notes = _left_out(len(all_down) - len(down), "rows") + _left_out(len(all_across) - len(across), "columns")
     said = f"Failures of calls in each cell. Empty: never called; without colour: fewer than {FEW} calls, too few for a claim."
-    return Picture(_svg(HEAD + len(down) * tall, marks, key, linked=any(cell.href for cell in cells)), (said, *notes))
+    return SvgPlot(_svg(HEAD + len(down) * tall, marks, key, linked=any(cell.href for cell in cells)), (said, *notes))
 
 
 def meaning(state: str) -> str:
@@ -406,9 +406,9 @@ def _shade(severity: str) -> str:
     return f"sev-{level(severity)}" if level(severity) else "state-unknown"
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def _merged(spans: Iterable[StateSpan]) -> list[StateSpan]:
     """Spans of one label sorted by time, adjacent equal ones merged."""
-    found: list[Span] = []
+    found: list[StateSpan] = []
     for span in sorted(spans, key=lambda one: one.began):
         last = found[-1] if found else None
         if last and last.state == span.state and last.ended == span.began:
@@ -418,14 +418,14 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def _around(every: Sequence[Span]) -> Window:
+def _around(every: Sequence[StateSpan]) -> TimeAxis:
     first, last = min(span.began for span in every), max(span.ended or span.began for span in every)
     if last == first or any(span.ended is None for span in every):
         last += max((last - first) / 20, timedelta(minutes=1))
-    return Window(first, last)
+    return TimeAxis(first, last)
 
 
-def _cell(cell: Cell | str, x: float, y: float, wide: float, tall: float) -> str:
+def _cell(cell: HeatCell | str, x: float, y: float, wide: float, tall: float) -> str:
     """Markup of a cell, or of an empty one by its name."""
     if isinstance(cell, str):
         return f'<rect class="empty" x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}"><title>{escape(cell)}: never called</title></rect>'
@@ -471,7 +471,7 @@ def _scale(most: float, unit: str, left: float = LEFT, *, least: float = 0.0, sh
     return marks
 
 
-def _times(window: Window, left: float, room: float, foot: float) -> list[str]:
+def _times(window: TimeAxis, left: float, room: float, foot: float) -> list[str]:
     """Round times along an axis, and the time range."""
     span = window.end - window.begin
     step = next((one for one in _STEPS if span / one <= 7), _STEPS[-1])
@@ -500,7 +500,7 @@ def _left_out(number: int, what: str) -> tuple[str, ...]:
     return (f"{number:,} more {what} are not in the plot.",) if number > 0 else ()
 
 
-def _svg(height: float, marks: Iterable[str], key: Sequence[tuple[str, str]] = (), *, linked: bool = False) -> Html:
+def _svg(height: float, marks: Iterable[str], key: Sequence[tuple[str, str]] = (), *, linked: bool = False) -> SafeHtml:
     """The SVG element, with a legend below."""
     lines, x, y = [], 0.0, height + 12
     for colour, text in key:
@@ -513,6 +513,6 @@ def _svg(height: float, marks: Iterable[str], key: Sequence[tuple[str, str]] = (
         x += wide
     whole = y + 6 if key else height
     role = "group" if linked else "img"
-    return Html(
+    return SafeHtml(
         f'<svg class="plot" viewBox="0 0 {WIDTH} {whole:.0f}" role="{role}" preserveAspectRatio="xMinYMin">{"".join(marks)}{"".join(lines)}</svg>'
     )

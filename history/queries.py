@@ -11,7 +11,7 @@ import duckdb
 
 from .errors import HistoryError, unreadable
 from .incidents import rank
-from .reports import Answer, Question
+from .reports import CatalogueQuestion, QuestionAnswer
 
 MOST = 1 << 62
 """Limit larger than any answer."""
@@ -23,8 +23,11 @@ PAGE = 5000
 
 
 def ask(
-    connection: duckdb.DuckDBPyConnection, question: Question, limit: int, arguments: Mapping[str, Any] | None = None
-) -> Answer:
+    connection: duckdb.DuckDBPyConnection,
+    question: CatalogueQuestion,
+    limit: int,
+    arguments: Mapping[str, Any] | None = None,
+) -> QuestionAnswer:
     """Answer one question with at most `limit` rows; further rows are counted.
 
     `arguments`: values of other parameters of its query.
@@ -51,15 +54,17 @@ def ask(
     return _answer(question, columns, rows, left_out)
 
 
-def _answer(question: Question, columns: list[str], rows: list[tuple[Any, ...]], left_out: int) -> Answer:
+def _answer(
+    question: CatalogueQuestion, columns: list[str], rows: list[tuple[Any, ...]], left_out: int
+) -> QuestionAnswer:
     """Answer of which the columns `all_...` are totals."""
     shown = [place for place, name in enumerate(columns) if not name.startswith("all_")]
     if len(shown) == len(columns):
-        return Answer(question, columns, rows, left_out)
+        return QuestionAnswer(question, columns, rows, left_out)
     totals = (
         {name: value for name, value in zip(columns, rows[0], strict=True) if name.startswith("all_")} if rows else {}
     )
-    return Answer(
+    return QuestionAnswer(
         question,
         [columns[place] for place in shown],
         [tuple(row[place] for place in shown) for row in rows],

@@ -23,14 +23,24 @@ from ..schemas.codec import MAX_BYTES as MAX_RECORD_BYTES
 from ..security.private_files import make_directory
 from ..security.redaction import redact_record
 from .columns import END_MS
-from .compaction import Tidied, tidy
+from .compaction import CompactionResult, tidy
 from .decision_rows import COLUMNS, row_of
 from .errors import HistoryError, HistoryFull
 from .event_rows import EventReader
-from .files import APPENDED_PARTITION, LINE_KEY, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
+from .files import (
+    APPENDED_PARTITION,
+    LINE_KEY,
+    PartitionLock,
+    claim,
+    day_of,
+    folder_of,
+    last_files,
+    name_of,
+    next_offset,
+)
 from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
-from .session_cache import Recent
+from .session_cache import RecentCache
 
 MAX_BYTES = 48 * 1024 * 1024
 """Maximum waiting rows over all partitions, in bytes: about 60,000 events."""
@@ -57,7 +67,7 @@ Place = tuple[str, int]
 
 
 @dataclass(slots=True)
-class _Batch:
+class _RowBatch:
     """Rows of one partition for one file; `day` counts days since 1970."""
 
     day: int
@@ -67,7 +77,7 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Part:
+class _PartitionState:
     """State of a partition that this process records.
 
     Attributes:
@@ -76,12 +86,12 @@ class _Part:
         calls: causes of the latest records of calls, which a worker writes again after a crash.
     """
 
-    owned: Ownership
+    owned: PartitionLock
     following: int
     written: int
     reader: EventReader
-    calls: Recent[str, bool]
-    batches: list[_Batch] = field(default_factory=list)
+    calls: RecentCache[str, bool]
+    batches: list[_RowBatch] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -109,7 +119,7 @@ class RecorderCounts:
     disk_full: bool = False
 
 
-class Recorder:
+class PartitionRecorder:
     """Recorder of partitions into one directory.
 
     Attributes:
@@ -144,7 +154,7 @@ class Recorder:
         self.rows = self.bytes = 0
         self.counts = RecorderCounts()
         self._max_bytes, self._max_rows, self.flush_s, self._clock = max_bytes, max_rows, flush_s, clock
-        self._parts: dict[Place, _Part] = {}
+        self._parts: dict[Place, _PartitionState] = {}
         self._since: float | None = None
         self._encode = msgspec.json.Encoder().encode
         self._writer = ParquetWriter(root)
@@ -174,11 +184,13 @@ class Recorder:
         part = self._parts.get((topic, partition))
         if part is None:
             try:
-                owned = Ownership(self.root, topic, partition)
+                owned = PartitionLock(self.root, topic, partition)
             except OSError as error:
                 raise unwritable(self.root, error) from error
             following = max(next_offset(self.root, topic, partition), at_least)
-            part = self._parts[topic, partition] = _Part(owned, following, following, EventReader(self._key), Recent())
+            part = self._parts[topic, partition] = _PartitionState(
+                owned, following, following, EventReader(self._key), RecentCache()
+            )
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
             if topic not in COLUMNS or topic == CALLS:
@@ -230,7 +242,7 @@ class Recorder:
             self._since = self._clock()
         batches = part.batches
         if not batches or batches[-1].day < day:  # a late record is filed under the day of the records before it
-            batches.append(_Batch(day, part.following, offset))
+            batches.append(_RowBatch(day, part.following, offset))
         batches[-1].lines.append(line)
         batches[-1].last = offset
         part.following = offset + 1
@@ -297,7 +309,7 @@ class Recorder:
                 self.counts.files[topic] += 1
                 self.counts.file_bytes[topic] += target.stat().st_size
 
-    def tidy(self, keep_days: int | None = None) -> Tidied:
+    def tidy(self, keep_days: int | None = None) -> CompactionResult:
         """Merge small files of the owned partitions, and delete those too old; call it between flushes.
 
         If the disk is full or a file is damaged, nothing is merged.
@@ -317,6 +329,6 @@ class Recorder:
             self.disown(*place)
         self._writer.close()
 
-    def _forget(self, batch: _Batch) -> None:
+    def _forget(self, batch: _RowBatch) -> None:
         self.rows -= len(batch.lines)
         self.bytes -= sum(map(len, batch.lines))

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from .charts import picture
 from .findings import finding
 from .page import document, figure, table
-from .plots import Window, moment
-from .reports import Answer
-from .summary import Number, Period, Pointer
+from .plots import TimeAxis, moment
+from .reports import QuestionAnswer
+from .summary import SummaryFinding, SummaryNumber, SummaryPeriod
 
 SHOWN = 15
 """Maximum rows of a table; the query beside it gives all."""
@@ -29,7 +29,7 @@ _NOT_SHOWN = {"now": {"sessions", "waiting", "parts", "last_news", "changes_at"}
 """Columns that tables leave out, by question; the query has them."""
 
 
-class Report(NamedTuple):
+class ReportContent(NamedTuple):
     """Content of a report.
 
     Attributes:
@@ -39,16 +39,16 @@ class Report(NamedTuple):
     """
 
     title: str
-    period: Period | None
-    window: Window | None
+    period: SummaryPeriod | None
+    window: TimeAxis | None
     filters: str
     made: datetime
-    numbers: Sequence[Number]
-    pointers: Sequence[Pointer]
-    answers: Sequence[Answer]
+    numbers: Sequence[SummaryNumber]
+    pointers: Sequence[SummaryFinding]
+    answers: Sequence[QuestionAnswer]
 
 
-def report_page(report: Report) -> str:
+def report_page(report: ReportContent) -> str:
     """The whole page; explains questions without rows."""
     by_name = {answer.question.name: answer for answer in report.answers if answer.rows}
     order = [name for name in FIRST if name in by_name]
@@ -69,7 +69,7 @@ def report_page(report: Report) -> str:
     )
 
 
-def section(answer: Answer, window: Window | None = None) -> str:
+def section(answer: QuestionAnswer, window: TimeAxis | None = None) -> str:
     """Section of a question with its plot, table and query; state timelines show the window."""
     question = answer.question
     drawn = picture(answer, window if question.plot and question.plot.kind == "timeline" else None)
@@ -87,7 +87,7 @@ def section(answer: Answer, window: Window | None = None) -> str:
     )
 
 
-def _head(report: Report) -> str:
+def _head(report: ReportContent) -> str:
     said = [f"Made {report.made.astimezone(UTC):%Y-%m-%d %H:%M:%S}+00:00; all times are UTC (+00:00)."]
     if report.filters:
         said.append(f"Only {report.filters}.")
@@ -106,11 +106,11 @@ def _head(report: Report) -> str:
     return f'<p class="quiet">{escape(" ".join(said))}</p><p class="quiet printed">{printed}</p>'
 
 
-def _numbers(report: Report, by_name: Mapping[str, Answer]) -> str:
+def _numbers(report: ReportContent, by_name: Mapping[str, QuestionAnswer]) -> str:
     return f'<ul class="numbers">{"".join(_number(one, one.section in by_name) for one in report.numbers)}</ul>'
 
 
-def _number(one: Number, linked: bool) -> str:  # noqa: FBT001 - private
+def _number(one: SummaryNumber, linked: bool) -> str:  # noqa: FBT001 - private
     name = f'<a href="#{escape(one.section)}">{escape(one.name)}</a>' if linked else escape(one.name)
     verdict = f' <span class="verdict {one.verdict}">{_SHAPES[one.verdict]} {one.verdict}</span>' if one.verdict else ""
     before = f"<small>{escape(one.before)}</small>" if one.before else ""
@@ -130,7 +130,7 @@ _MARKS = {
 }
 
 
-def _first(pointers: Sequence[Pointer]) -> str:
+def _first(pointers: Sequence[SummaryFinding]) -> str:
     if not pointers:
         return "<h2>Look here first</h2><p>Nothing needs somebody, nothing got worse, no session led nowhere.</p>"
     rows = "".join(

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
-from .filters import Filters
+from .filters import HistoryFilters
 
 
-class Plot(NamedTuple):
+class PlotColumns(NamedTuple):
     """Plot of an answer, by names of its columns.
 
     Attributes:
@@ -35,7 +35,7 @@ class Plot(NamedTuple):
     ended: str = ""
 
 
-class Question(NamedTuple):
+class CatalogueQuestion(NamedTuple):
     """Question answered by one query.
 
     Attributes:
@@ -50,12 +50,12 @@ class Question(NamedTuple):
     name: str
     title: str
     sql: str
-    plot: Plot | None = None
+    plot: PlotColumns | None = None
     reads: str = ""
     empty: str = ""
 
 
-class Answer(NamedTuple):
+class QuestionAnswer(NamedTuple):
     """Answer to a question.
 
     Attributes:
@@ -64,15 +64,15 @@ class Answer(NamedTuple):
         totals: numbers over all rows, those left out and those that the query does not list among them.
     """
 
-    question: Question
+    question: CatalogueQuestion
     columns: list[str]
     rows: list[tuple[Any, ...]]
     left_out: int = 0
     totals: Mapping[str, Any] = {}
 
 
-QUESTIONS: tuple[Question, ...] = (
-    Question(
+QUESTIONS: tuple[CatalogueQuestion, ...] = (
+    CatalogueQuestion(
         "now",
         "What needs somebody now?",
         "SELECT state, subject, cause, since, orders, sessions, sessions_hit, waiting, parts, workspace, last_news, changes_at, "
@@ -82,7 +82,7 @@ QUESTIONS: tuple[Question, ...] = (
         "an operator is handled. `FROM incidents` has those that are unknown or abandoned, too.",
         empty="Nothing needs anybody: no key is blocked or escalated, no circuit is open, no session waits or is stuck.",
     ),
-    Question(
+    CatalogueQuestion(
         "look-first",
         "Which sessions to look at first?",
         "SELECT session_id, model, began, lasted, led_nowhere, calls, share, share_low, failures, wasted_calls, worst, pattern_kinds, "
@@ -92,14 +92,14 @@ QUESTIONS: tuple[Question, ...] = (
         "session that fails as all do nor a single failure leads.",
         empty="No call of any session failed or repeated itself in a loop.",
     ),
-    Question(
+    CatalogueQuestion(
         "new",
         "What is new today?",
         "FROM new_things(INTERVAL 1 DAY) LIMIT $limit",
         reads="First seen in the last 24 h that are recorded, and never before in this history.",
         empty="Nothing was seen for the first time in the last 24 h that are recorded.",
     ),
-    Question(
+    CatalogueQuestion(
         "worse",
         "What got worse this week?",
         "SELECT kind, name, change, change_low, change_high, rate, failures, calls, rate_before, failures_before, calls_before, "
@@ -108,34 +108,34 @@ QUESTIONS: tuple[Question, ...] = (
         "leaves out 0 and both have 10 calls. `trustfold history compare` shows all, and new failures.",
         empty="Nothing got worse as far as the calls of these two weeks show; `trustfold history compare` has their numbers.",
     ),
-    Question(
+    CatalogueQuestion(
         "loop-costs",
         "What do loops cost each model, in time and money?",
         "SELECT model, loops, wasted_calls, share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions, "
         "sum(wasted_calls) OVER ()::BIGINT AS all_calls, sum(wasted_seconds) OVER () AS all_seconds, sum(wasted_usd) OVER () AS all_usd FROM loops_by_model LIMIT $limit",
-        Plot("bars", ("model",), "wasted_calls", "calls for nothing"),
+        PlotColumns("bars", ("model",), "wasted_calls", "calls for nothing"),
         reads="Seconds are those of the tools, without what the model thought in between.",
         empty="No model repeated a call with the same result three times in a session.",
     ),
-    Question(
+    CatalogueQuestion(
         "asks",
         "Who is asked how often, and how often for nothing?",
         "SELECT user_id, tool_name AS tool, false_asks, answers, asked, granted_times, denied, unanswered, share, share_low, share_high, median_wait, "
         "sum(asked) OVER ()::BIGINT AS all_asked, sum(answers) OVER ()::BIGINT AS all_answered, sum(false_asks) OVER ()::BIGINT AS all_false FROM ask_rates LIMIT $limit",
-        Plot("bars", ("user_id", "tool"), "share", "share", "share_low", "share_high", "false_asks", "answers"),
+        PlotColumns("bars", ("user_id", "tool"), "share", "share", "share_low", "share_high", "false_asks", "answers"),
         reads="For nothing: it was granted, and the call did not fail.",
         empty="Nobody was asked: the history holds no requests for permission. Session logs have none; hooks and guards publish them.",
     ),
-    Question(
+    CatalogueQuestion(
         "retries",
         "Which retries paid off?",
         "SELECT tool_name AS tool, kind, rate, rate_low, rate_high, succeeded, retried, median_wait, "
         "sum(succeeded) OVER ()::BIGINT AS all_succeeded, sum(retried) OVER ()::BIGINT AS all_retried FROM retry_success LIMIT $limit",
-        Plot("bars", ("tool", "kind"), "rate", "share", "rate_low", "rate_high", "succeeded", "retried"),
+        PlotColumns("bars", ("tool", "kind"), "rate", "share", "rate_low", "rate_high", "succeeded", "retried"),
         reads="The same call again after it had failed. After other calls something may have been mended.",
         empty="No call that had failed was made again.",
     ),
-    Question(
+    CatalogueQuestion(
         "overview",
         "What is recorded?",
         "SELECT events, sessions, calls, failures, lost, reported, first, last FROM ("
@@ -145,24 +145,24 @@ QUESTIONS: tuple[Question, ...] = (
         "count(*) FILTER (failed AND call_id IS NULL) AS reported "
         "FROM (SELECT call_id, outcome, verdict = 'failure' AND expected IS NOT TRUE AS failed FROM call_records)) LIMIT $limit",
     ),
-    Question(
+    CatalogueQuestion(
         "recent",
         "What was decided last?",
         "SELECT time, type, coalesce(subject, '') AS subject, from_state AS before, to_state AS after, "
         "coalesce(reason, trigger) AS reason, session_id FROM decisions "
         "WHERE type NOT IN ('pattern.cleared', 'nudge.judged', 'nudge.withdrawn') ORDER BY time DESC, topic, \"offset\" DESC LIMIT $limit",
     ),
-    Question(
+    CatalogueQuestion(
         "tools",
         "Which tools fail?",
         "SELECT tool_name AS tool, failure_rate, wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high, failures, judged, calls, denied, never_finished, lost, p50_ms, p95_ms, sessions, "
         "last_call, sum(failures) OVER ()::BIGINT AS all_failures, sum(judged) OVER ()::BIGINT AS all_judged FROM tool_health(min_calls := 1) QUALIFY calls >= 20 LIMIT $limit",
-        Plot("bars", ("tool",), "failure_rate", "share", "rate_low", "rate_high", "failures", "judged"),
+        PlotColumns("bars", ("tool",), "failure_rate", "share", "rate_low", "rate_high", "failures", "judged"),
         reads="Tools with at least 20 calls, worst first. Refused, cancelled and cached calls are calls, but failure_rate is a share "
         "of those that failed or succeeded.",
         empty="No tool has 20 calls; `trustfold sql 'FROM tool_health(min_calls := 1)'` has all.",
     ),
-    Question(
+    CatalogueQuestion(
         "signatures",
         "What are the failures, across all agents?",
         "SELECT *, count(*) OVER () AS all_signatures, sum(failures) OVER ()::BIGINT AS all_failures FROM failure_signatures(min_count := 1) "
@@ -170,7 +170,7 @@ QUESTIONS: tuple[Question, ...] = (
         reads="Names, numbers, paths and quotations are taken out, so the same failure of different agents is one row.",
         empty="No failure was seen twice.",
     ),
-    Question(
+    CatalogueQuestion(
         "reclassified",
         "Which failures are judged otherwise than they look?",
         "SELECT tool_name AS tool, error, reclassified, severity, judged_by, failures, sessions, last_seen, signature, "
@@ -179,15 +179,15 @@ QUESTIONS: tuple[Question, ...] = (
         "because its publisher (a guard, a plugin) says so.",
         empty="No failure was judged by the rules of its tool, or otherwise by its publisher.",
     ),
-    Question(
+    CatalogueQuestion(
         "failures",
         "When did calls fail, and how badly?",
         "WITH daily AS (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL) "
         "SELECT * FROM daily QUALIFY count(*) OVER (ORDER BY day DESC RANGE UNBOUNDED PRECEDING) <= $limit OR day = (SELECT max(day) FROM daily) ORDER BY ALL",
-        Plot("columns", ("severity",), "failures", "failures", began="day"),
+        PlotColumns("columns", ("severity",), "failures", "failures", began="day"),
         reads="Days in UTC, the latest. The first and the last may be only partly within the chosen time.",
     ),
-    Question(
+    CatalogueQuestion(
         "recovery",
         "How long until it worked again?",
         "SELECT subject, machine, outages, recovered, mean, median, longest, "
@@ -195,79 +195,79 @@ QUESTIONS: tuple[Question, ...] = (
         reads="From the first opening or escalation until the circuit is closed or trust is back.",
         empty="No circuit was open and no trust was lost.",
     ),
-    Question(
+    CatalogueQuestion(
         "breakers",
         "When was which circuit open?",
         "SELECT breaker_key AS circuit, time AS began, until AS ended, to_state AS state, workspace FROM breaker_timeline "
         "WHERE to_state <> 'closed' ORDER BY time DESC, \"offset\" DESC LIMIT $limit",
-        Plot("timeline", ("circuit", "workspace"), "state", began="began", ended="ended"),
+        PlotColumns("timeline", ("circuit", "workspace"), "state", began="began", ended="ended"),
         reads="Without an end: it is still so.",
         empty="No circuit was open.",
     ),
-    Question(
+    CatalogueQuestion(
         "states",
         "What was in which state, and when?",
         "SELECT subject, workspace, state, began, ended, machine FROM state_spans ORDER BY worst, changes DESC, subject, workspace, "
         "began, ended LIMIT $limit",
-        Plot("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
+        PlotColumns("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
         reads="Circuits and trust keys that have changed, the worst first. What began before the chosen time is there from its beginning on. "
         "Without an end: it is still so.",
     ),
-    Question(
+    CatalogueQuestion(
         "patterns",
         "Which models get stuck, and how?",
         "SELECT pattern, model, times, sessions, of_sessions, rate, severe, "
         "sum(times) OVER ()::BIGINT AS all_times FROM pattern_rates LIMIT $limit",
-        Plot("bars", ("pattern", "model"), "times", "times", hits="sessions", trials="of_sessions"),
+        PlotColumns("bars", ("pattern", "model"), "times", "times", hits="sessions", trials="of_sessions"),
         empty="No model was stuck.",
     ),
-    Question(
+    CatalogueQuestion(
         "loops",
         "What do loops cost?",
         "SELECT tool_name AS tool, loops, wasted_calls, sessions, wasted_seconds, wasted_usd, longest, "
         "sum(wasted_calls) OVER ()::BIGINT AS all_calls, sum(wasted_seconds) OVER () AS all_seconds, sum(wasted_usd) OVER () AS all_usd FROM cost_of_loops LIMIT $limit",
-        Plot("bars", ("tool",), "wasted_calls", "calls for nothing"),
+        PlotColumns("bars", ("tool",), "wasted_calls", "calls for nothing"),
         reads="The same call with the same result three times or more in a session, and nothing new done by others in between; "
         "all but the first are counted as wasted.",
         empty="No call was repeated with the same result three times in a session.",
     ),
-    Question(
+    CatalogueQuestion(
         "nudges",
         "Which nudges help?",
         "SELECT pattern || ' ' || nudge_type AS nudge, issued, rate, rate_low, rate_high, delivered, judged, effective, false_alarms, "
         "sum(issued) OVER ()::BIGINT AS all_issued, sum(judged) OVER ()::BIGINT AS all_judged, sum(effective) OVER ()::BIGINT AS all_effective FROM nudge_effectiveness LIMIT $limit",
-        Plot("bars", ("nudge",), "rate", "share", "rate_low", "rate_high", "effective", "judged"),
+        PlotColumns("bars", ("nudge",), "rate", "share", "rate_low", "rate_high", "effective", "judged"),
         reads="rate: of those delivered and judged, the share after which the model did not repeat itself, and acted where the pattern "
         "asked for it; with its 95 % interval. Computed over a recording, a nudge was delivered to nobody.",
         empty="No model was nudged.",
     ),
-    Question(
+    CatalogueQuestion(
         "models",
         "Which model fails with which tool?",
         "SELECT tool_name AS tool, model, failure_rate, failures, judged, calls, own_making FROM model_tool_matrix "
         "WHERE calls >= 5 ORDER BY calls DESC, tool, model LIMIT $limit",
-        Plot("heat", ("tool", "model"), "failure_rate", "share", hits="failures", trials="judged"),
+        PlotColumns("heat", ("tool", "model"), "failure_rate", "share", hits="failures", trials="judged"),
         reads="own_making: failures the model caused by what it sent.",
     ),
-    Question(
+    CatalogueQuestion(
         "false-alarms",
         "Which alarms do people call wrong?",
         "SELECT subject, topic, alarms, judged_false, share, sum(judged_false) OVER ()::BIGINT AS all_false FROM alarms_judged_false LIMIT $limit",
         empty="Nobody called a decision wrong (`feedback.false_alarm`).",
     ),
-    Question(
+    CatalogueQuestion(
         "reasons",
         "What were the top reasons of each week?",
         "SELECT week, machine, place, reason, times, subjects FROM top_reasons_per_week WHERE place <= 3 LIMIT $limit",
     ),
-    Question(
+    CatalogueQuestion(
         "sessions",
         "Which sessions were stuck most?",
         "SELECT session_id, model, began, ended - began AS lasted, calls, failures, patterns, pattern_kinds AS kinds "
         "FROM sessions WHERE patterns > 0 ORDER BY patterns DESC, session_id LIMIT $limit",
         empty="No session was stuck.",
     ),
-    Question(
+    CatalogueQuestion(
         "dead-letters",
         "What could not be processed?",
         "SELECT reason, path, count(*) AS records, min(time) AS first, max(time) AS last, sum(count(*)) OVER ()::BIGINT AS all_records FROM dead_letters GROUP BY reason, path "
@@ -279,12 +279,12 @@ QUESTIONS: tuple[Question, ...] = (
 BY_NAME = {question.name: question for question in QUESTIONS}
 
 
-def filters_for(question: Question, filters: Filters) -> Filters:
+def filters_for(question: CatalogueQuestion, filters: HistoryFilters) -> HistoryFilters:
     """Filters of a question; the question `now` ignores the start time."""
     return filters._replace(since=None) if question.name == "now" else filters
 
 
-def against_before(length: timedelta) -> tuple[Question, Question]:
+def against_before(length: timedelta) -> tuple[CatalogueQuestion, CatalogueQuestion]:
     """Questions `worse` and `new` that compare the last `length` of the recording with the same length before it.
 
     They replace the questions of the same name, about the last 7 days and the last day, if a time is filtered; the filters

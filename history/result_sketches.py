@@ -28,12 +28,12 @@ from ..projections.session.verdicts import (
 )
 from ..schemas.events import ToolCallFinished, json_of
 from ..schemas.result_sketch import LINE_BYTES, ReportedFailure, ResultSketch
-from ..schemas.vocabulary import Status
+from ..schemas.vocabulary import CallStatus
 
 _NOTHING = ResultSketch()
 
 
-class Sketcher:
+class ResultSketcher:
     """Replaces results by sketches whose hashes are keyed with a secret."""
 
     def __init__(self, key: bytes) -> None:
@@ -56,7 +56,7 @@ class Sketcher:
         if raw:
             fingerprint, lines = read_result(raw, parsed)
             sketch = ResultSketch(f"{fingerprint:016x}", size)
-        failed = event.status is not Status.SUCCESS or told is not None
+        failed = event.status is not CallStatus.SUCCESS or told is not None
         if failed:
             text = (text_of(raw, parsed) if told is None else told.message)[:MAX_MESSAGE_CHARS]
             lines, size = failure_lines(text), len(text)

@@ -16,7 +16,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Recent(Generic[_K, _V]):
+class RecentCache(Generic[_K, _V]):
     """Cache of the latest entries, one to two times `REMEMBERED`: two dictionaries, the older is dropped whole."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Recent(Generic[_K, _V]):
         return False
 
 
-class Session:
+class CachedSession:
     """Active session.
 
     Attributes:
@@ -57,19 +57,19 @@ class Session:
         self.requests: dict[str, CallRequest] = {}
 
 
-class Sessions:
+class SessionCache:
     """Sessions by id; the least recently used are evicted."""
 
     def __init__(self) -> None:
-        self._young: dict[str, Session] = {}
-        self._old: dict[str, Session] = {}
+        self._young: dict[str, CachedSession] = {}
+        self._old: dict[str, CachedSession] = {}
         self._size = 0
 
-    def of(self, session_id: str) -> Session:
+    def of(self, session_id: str) -> CachedSession:
         """Session of an id, created if missing."""
         session = self._young.get(session_id)
         if session is None:
-            session = self._old.pop(session_id, None) or Session()
+            session = self._old.pop(session_id, None) or CachedSession()
             self._young[session_id] = session
             self._hold(1 + len(session.requests))
         return session

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..projections.tool.models import Z_95, wilson_bounds
 from .charts import objects
 from .findings import counted, ratio
-from .plots import FEW, Window, meaning, moment, number_text, share_text, words
+from .plots import FEW, TimeAxis, meaning, moment, number_text, share_text, words
 from .queries import run
-from .reports import Answer
+from .reports import QuestionAnswer
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_POINTERS = 8
 
 
-class Period(NamedTuple):
+class SummaryPeriod(NamedTuple):
     """Period and the preceding period of the same length.
 
     Attributes:
@@ -43,7 +43,7 @@ class Period(NamedTuple):
         return self.before < self.begin
 
 
-class Number(NamedTuple):
+class SummaryNumber(NamedTuple):
     """Number of a period, its meaning, and its previous value.
 
     Attributes:
@@ -63,7 +63,7 @@ class Number(NamedTuple):
     section: str = ""
 
 
-class Pointer(NamedTuple):
+class SummaryFinding(NamedTuple):
     """Finding to look at.
 
     Attributes:
@@ -113,45 +113,45 @@ UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTE
 """
 
 
-def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, span: timedelta) -> Period | None:
+def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, span: timedelta) -> SummaryPeriod | None:
     """Period of a summary: from `since` on, else the last `span` of the recording; None if nothing is recorded."""
     _, ((first, end),) = run(connection, "SELECT first, until FROM recorded_first, recorded_until")
     if first is None or end is None:
         return None
     begin = max(end - span, first) if since is None else since.astimezone(UTC).replace(tzinfo=None)
     if begin <= first:
-        return Period(begin, begin, end)
+        return SummaryPeriod(begin, begin, end)
     before = begin - (end - begin if since is not None else span)
-    return Period(before, begin, end, first if first > before else None)
+    return SummaryPeriod(before, begin, end, first if first > before else None)
 
 
-def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
+def window_of(connection: duckdb.DuckDBPyConnection) -> TimeAxis | None:
     """The time that the filters let pass, from its beginning or the first event to the last known instant; None for nothing."""
     _, ((begin, end),) = run(
         connection,
         "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since",
     )
-    return Window(begin, end) if begin is not None and end is not None and begin < end else None
+    return TimeAxis(begin, end) if begin is not None and end is not None and begin < end else None
 
 
-def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, Share]:
+def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, PeriodShare]:
     """Counts by name from a time on, and before it; the connection's filters bound both periods."""
     _, rows = run(connection, _COUNTS, {"begin": begin})
-    return {name: Share(*map(int, numbers)) for name, *numbers in rows}
+    return {name: PeriodShare(*map(int, numbers)) for name, *numbers in rows}
 
 
-def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> list[Number]:
+def numbers(found: Mapping[str, PeriodShare], needing: int, *, comparable: bool) -> list[SummaryNumber]:
     """Numbers of a summary from `counts`, most urgent first.
 
     `needing`: number of incidents that need a person now; `comparable`: there is a preceding period.
     """
     calls, failures, stuck, wasted, asks, nudges, outages = (
-        found.get(name, Share()) for name in ("calls", "failures", "stuck", "wasted", "asks", "nudges", "outages")
+        found.get(name, PeriodShare()) for name in ("calls", "failures", "stuck", "wasted", "asks", "nudges", "outages")
     )
-    seconds, cents = (found.get(name, Share()).hits for name in ("seconds", "cents"))
+    seconds, cents = (found.get(name, PeriodShare()).hits for name in ("seconds", "cents"))
     price = f"{number_text(seconds)} s of the tools" + (f" and {cents / 100:,.2f} USD" if cents else "")
 
-    def was(share: Share) -> str:
+    def was(share: PeriodShare) -> str:
         if not comparable:
             return ""
         change = share.change
@@ -161,44 +161,44 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
         shown = "no change shown" if change[1] <= 0 <= change[2] else f"{change[0] * 100:+z.1f} points"
         return f"{before}; {shown} ({change[1] * 100:+z.1f} to {change[2] * 100:+z.1f}, 95 %)"
 
-    def count_before(share: Share) -> str:
+    def count_before(share: PeriodShare) -> str:
         return f"before: {share.hits_before:,}" if comparable else ""
 
-    def rate(share: Share) -> str:
+    def rate(share: PeriodShare) -> str:
         return share_text(share.hits / share.trials) if share.trials else "–"
 
     every = [
-        Number("need somebody now", f"{needing:,}", "incidents: outages, and sessions that wait or are stuck", section="now"),
-        Number("of the calls failed", rate(failures), f"{failures.hits:,} of {counted(failures.trials, 'call')}", was(failures), failures.verdict(), "failures"),
-        Number("of the sessions were stuck", rate(stuck), f"{stuck.hits:,} of {counted(stuck.trials, 'session')}, in which a model repeated itself, fell silent or only talked", was(stuck), stuck.verdict(), "patterns"),
-        Number("of the calls were for nothing", rate(wasted), f"{wasted.hits:,} of {counted(wasted.trials, 'call')} repeated a known result in a loop: {price}", was(wasted), wasted.verdict(), "loop-costs"),
-        Number("outages began", f"{outages.hits:,}", "circuits that opened and keys that lost trust", count_before(outages), section="states"),
-        Number("calls", f"{calls.hits:,}", f"of {counted(stuck.trials, 'session')}", count_before(calls), section="overview"),
+        SummaryNumber("need somebody now", f"{needing:,}", "incidents: outages, and sessions that wait or are stuck", section="now"),
+        SummaryNumber("of the calls failed", rate(failures), f"{failures.hits:,} of {counted(failures.trials, 'call')}", was(failures), failures.verdict(), "failures"),
+        SummaryNumber("of the sessions were stuck", rate(stuck), f"{stuck.hits:,} of {counted(stuck.trials, 'session')}, in which a model repeated itself, fell silent or only talked", was(stuck), stuck.verdict(), "patterns"),
+        SummaryNumber("of the calls were for nothing", rate(wasted), f"{wasted.hits:,} of {counted(wasted.trials, 'call')} repeated a known result in a loop: {price}", was(wasted), wasted.verdict(), "loop-costs"),
+        SummaryNumber("outages began", f"{outages.hits:,}", "circuits that opened and keys that lost trust", count_before(outages), section="states"),
+        SummaryNumber("calls", f"{calls.hits:,}", f"of {counted(stuck.trials, 'session')}", count_before(calls), section="overview"),
     ]  # fmt: skip
     if asks.trials:
         means = f"{asks.hits:,} of {counted(asks.trials, 'answer')} of people: granted, and the call went well"
         every.insert(
-            4, Number("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks")
+            4, SummaryNumber("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks")
         )
     if nudges.trials:
         means = f"{nudges.hits:,} of {nudges.trials:,} that were delivered and judged"
         every.insert(
             4,
-            Number(
+            SummaryNumber(
                 "of the nudges helped", rate(nudges), means, was(nudges), nudges.verdict(more_is_worse=False), "nudges"
             ),
         )
     return every
 
 
-def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) -> list[Pointer]:
+def look_here_first(answers: Mapping[str, QuestionAnswer], most: int = MOST_POINTERS) -> list[SummaryFinding]:
     """Ranked findings, from answers by their questions' names: what needs attention, got worse, is new, cost most."""
 
     def rows(name: str) -> list[dict[str, object]]:
         return objects(answers[name]) if name in answers else []
 
     found = [
-        Pointer(
+        SummaryFinding(
             words(str(row["state"])),
             meaning(str(row["state"])),
             f"{row['subject']} in {row['workspace']}" if row["state"] in {"waiting", "stuck"} else str(row["subject"]),
@@ -211,17 +211,19 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
     left = max(len(found) - (most - 4), 0) + (answers["now"].left_out if "now" in answers else 0)
     found = found[: most - 4]
     if left:
-        found.append(Pointer("more", "unknown", f"{left:,} more", "need somebody now", "now"))
+        found.append(SummaryFinding("more", "unknown", f"{left:,} more", "need somebody now", "now"))
     found += [
-        Pointer("worse", "degraded", str(row["name"]), f"the {row['kind']} fails in {_rates(row)} before", "worse")
+        SummaryFinding(
+            "worse", "degraded", str(row["name"]), f"the {row['kind']} fails in {_rates(row)} before", "worse"
+        )
         for row in rows("worse")[:2]
     ]
     found += [
-        Pointer("new", "escalated", str(row["name"]), f"first seen {moment(row['first_seen'])}, {row['times']} times in {counted(int(str(row['sessions'])), 'session')}", "new")
+        SummaryFinding("new", "escalated", str(row["name"]), f"first seen {moment(row['first_seen'])}, {row['times']} times in {counted(int(str(row['sessions'])), 'session')}", "new")
         for row in [one for one in rows("new") if one["kind"] == "failure" and int(str(one["times"])) > 1][:2]
     ]  # fmt: skip
     found += [
-        Pointer("led nowhere", "degraded", str(row["session_id"]), f"{row['led_nowhere']} of {row['calls']} calls failed or repeated a result in a loop", "look-first")
+        SummaryFinding("led nowhere", "degraded", str(row["session_id"]), f"{row['led_nowhere']} of {row['calls']} calls failed or repeated a result in a loop", "look-first")
         for row in rows("look-first")[:2]
     ]  # fmt: skip
     return found[:most]
@@ -232,7 +234,7 @@ def _rates(row: Mapping[str, object]) -> str:
     return f"{now} of its calls, against {before}"
 
 
-class Share(NamedTuple):
+class PeriodShare(NamedTuple):
     """Hits and trials in a period and in the preceding one."""
 
     hits: int = 0

@@ -18,12 +18,12 @@ from .agents.kiro import KiroLog
 from .agents.opencode import OpenCodeLog
 from .agents.pi import PiLog
 from .agents.qwen import QwenLog
-from .base import Defaults, Run, importer
+from .base import ImportRun, LogDefaults, importer
 from .openai import OpenAiLog
 from .otel import read_otel
-from .reading import InOrderOfTime, Lines, Skipped, objects_of, recognised
+from .reading import InOrderOfTime, Lines, SkippedLines, objects_of, recognised
 
-Importer = Callable[[Lines, Defaults], Iterator[bytes]]
+Importer = Callable[[Lines, LogDefaults], Iterator[bytes]]
 
 IMPORTERS: dict[str, Importer] = {
     "openai": importer(OpenAiLog),
@@ -43,12 +43,12 @@ IMPORTERS: dict[str, Importer] = {
 
 __all__ = [
     "IMPORTERS",
-    "Defaults",
+    "ImportRun",
     "Importer",
     "InOrderOfTime",
     "Lines",
-    "Run",
-    "Skipped",
+    "LogDefaults",
+    "SkippedLines",
     "objects_of",
     "recognised",
 ]

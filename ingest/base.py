@@ -12,8 +12,8 @@ import orjson
 from ..schemas.codec import rfc3339
 from ..schemas.envelope import output_id
 from ..schemas.fields import MAX_SPAN_MS
-from .reading import Lines, Numbered, Skipped, objects_of
-from .results import GOOD, INTERRUPTED, UNRECORDED, Ending
+from .reading import Lines, NumberedObject, SkippedLines, objects_of
+from .results import GOOD, INTERRUPTED, UNRECORDED, StatedEnding
 from .values import bounded, bounded_arguments, name_of, shortened
 
 R = TypeVar("R")
@@ -33,7 +33,7 @@ _SYNTHETIC_END_MS = 4_000_000_000_000
 
 
 @dataclass
-class Run:
+class ImportRun:
     """One import of one or many logs: state shared by the logs.
 
     Attributes:
@@ -46,7 +46,7 @@ class Run:
         grows: the logs are still written: the end of what has been read says nothing.
     """
 
-    skipped: Skipped = field(default_factory=Skipped)
+    skipped: SkippedLines = field(default_factory=SkippedLines)
     redact: Callable[[Any, Sequence[str]], Any] = lambda value, _known: value
     secrets_in: Callable[[Any], list[str]] = lambda _value: []
     seen: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Defaults:
+class LogDefaults:
     """Values for a log that do not come from the log.
 
     Attributes:
@@ -78,14 +78,14 @@ class Defaults:
     workspace: str = ""
     source: str = "import"
     file: str = ""
-    run: Run = field(default_factory=Run)
+    run: ImportRun = field(default_factory=ImportRun)
 
     def skip(self, reason: str) -> None:
         """Note that something on the current line is skipped."""
         self.run.skipped.add(self.file or self.source, self.run.line, reason)
 
 
-class _Open(NamedTuple):
+class _StartedCall(NamedTuple):
     """Started call: its number in the session, id and tool as written, its time, secrets in its arguments."""
 
     number: int
@@ -95,7 +95,7 @@ class _Open(NamedTuple):
     secrets: Sequence[str]
 
 
-class Session:
+class SessionWriter:
     """Writes the events of one session.
 
     Ids of events are derived from the session and the position in the log, so a log that has grown yields the same
@@ -111,7 +111,7 @@ class Session:
     def __init__(
         self,
         session_id: str,
-        defaults: Defaults,
+        defaults: LogDefaults,
         workspace: str = "",
         *,
         at_ms: int = -1,
@@ -134,7 +134,7 @@ class Session:
         self._without_times = False
         self._made: Counter[str] = Counter()
         self._calls = 0
-        self._open: dict[str, list[_Open]] = {}
+        self._open: dict[str, list[_StartedCall]] = {}
         self._given_up: set[str] = set()
         self._turn_open = False
         self._turn_place = ""
@@ -246,7 +246,9 @@ class Session:
         self._calls += 1
         twins = self._open.setdefault(key, [])
         made = f"{key[:240]}#{self._calls}" if twins else key
-        call = _Open(self._calls, made if key else f"call-{self._calls}", name, at_ms, self._run.secrets_in(arguments))
+        call = _StartedCall(
+            self._calls, made if key else f"call-{self._calls}", name, at_ms, self._run.secrets_in(arguments)
+        )
         twins.append(call)
         args = bounded_arguments(self._run.redact(arguments, call.secrets))
         return self.event("tool_call.started", at_ms, call_id=call.call_id, tool_name=name, args=args, **fields)
@@ -258,7 +260,7 @@ class Session:
         at_ms: int | None = None,
         *,
         tool: str = "",
-        ending: Ending = GOOD,
+        ending: StatedEnding = GOOD,
         duration_ms: float | None = None,
         **fields: Any,
     ) -> Iterator[bytes]:
@@ -273,7 +275,7 @@ class Session:
                 self._defaults.skip("a result whose call is not in the log")
                 return
             self._calls += 1
-            call = _Open(self._calls, key or f"call-{self._calls}", name_of(tool), None, ())
+            call = _StartedCall(self._calls, key or f"call-{self._calls}", name_of(tool), None, ())
         if duration_ms is None and at_ms is not None and call.began is not None:
             duration_ms = max(at_ms - call.began, 0)
         error = ending.error
@@ -311,7 +313,7 @@ class Session:
         """Close open calls of a log without results as neutral: the model goes on, so they have ended."""
         yield from self._given_up_as(UNRECORDED)
 
-    def _given_up_as(self, ending: Ending) -> Iterator[bytes]:
+    def _given_up_as(self, ending: StatedEnding) -> Iterator[bytes]:
         waiting = [call for calls in self._open.values() for call in calls]
         self._given_up.update(self._open)
         self._open.clear()
@@ -326,7 +328,7 @@ class Session:
                 error=ending.error,
             )
 
-    def _taken(self, key: str, tool: str) -> _Open | None:
+    def _taken(self, key: str, tool: str) -> _StartedCall | None:
         """Open call that a result belongs to: the oldest with its id; without an id, that of its tool."""
         if key:
             calls = self._open.get(key)
@@ -350,14 +352,16 @@ class Session:
 _FAULTS = (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError)
 
 
-def each(records: Iterable[Numbered], read: Callable[[dict[str, Any]], Iterable[R]], defaults: Defaults) -> Iterator[R]:
+def each(
+    records: Iterable[NumberedObject], read: Callable[[dict[str, Any]], Iterable[R]], defaults: LogDefaults
+) -> Iterator[R]:
     """Yield the results of reading each record, in order; records of an unexpected shape are noted as skipped."""
     for line, value in records:
         defaults.run.line = line
         yield from attempted(value, read, defaults)
 
 
-class Log(Protocol):
+class LogReader(Protocol):
     """Protocol of a reader of one log's objects."""
 
     def line(self, record: dict[str, Any]) -> Iterator[bytes]:
@@ -367,13 +371,13 @@ class Log(Protocol):
         """Events of the end of the log, which close the calls left open."""
 
 
-def importer(kind: Callable[[Defaults], Log]) -> Callable[[Lines, Defaults], Iterator[bytes]]:
+def importer(kind: Callable[[LogDefaults], LogReader]) -> Callable[[Lines, LogDefaults], Iterator[bytes]]:
     """Function that reads the events of a whole log with a reader of its objects.
 
     It raises ConfigError if nothing in the log is JSON.
     """
 
-    def read(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
+    def read(lines: Lines, defaults: LogDefaults) -> Iterator[bytes]:
         log = kind(defaults)
         yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
         yield from log.ended()
@@ -381,7 +385,7 @@ def importer(kind: Callable[[Defaults], Log]) -> Callable[[Lines, Defaults], Ite
     return read
 
 
-def attempted(value: T, read: Callable[[T], Iterable[R]], defaults: Defaults) -> list[R]:
+def attempted(value: T, read: Callable[[T], Iterable[R]], defaults: LogDefaults) -> list[R]:
     """Yield the results of reading one record; if it has an unexpected shape, note it as skipped."""
     try:
         return list(read(value))

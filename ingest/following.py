@@ -18,8 +18,8 @@ from .agents.droid import DroidLog
 from .agents.gemini import GeminiLog
 from .agents.pi import PiLog
 from .agents.qwen import QwenLog
-from .base import Defaults, Log, Run, attempted
-from .reading import Numbered, parse, recognised
+from .base import ImportRun, LogDefaults, LogReader, attempted
+from .reading import NumberedObject, parse, recognised
 
 LOOKED_AT = 400
 """Lines kept to detect the format; a file not recognised by then is skipped."""
@@ -29,7 +29,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """Maximum length of a line in bytes; longer lines are skipped."""
 
 
-LOGS: dict[str, Callable[[Defaults], Log]] = {
+LOGS: dict[str, Callable[[LogDefaults], LogReader]] = {
     "claude-code": ClaudeCodeLog,
     "codex": CodexLog,
     "gemini": GeminiLog,
@@ -41,7 +41,7 @@ LOGS: dict[str, Callable[[Defaults], Log]] = {
 """Formats that can be followed: their lines are final when written, and they name sessions and times."""
 
 
-class Marks(set[str]):
+class LogMarks(set[str]):
     """Marks of one log among those of all logs of a run, so that repeated records count once."""
 
     def __init__(self, everywhere: set[str]) -> None:
@@ -64,20 +64,20 @@ class Marks(set[str]):
         self.clear()
 
 
-class Growing:
+class GrowingLog:
     """Incremental reader of one log.
 
     Attributes:
         taken: bytes of the whole lines taken so far.
     """
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first byte."""
         self.taken = 0
         self._defaults = defaults
         self._rest = b""
-        self._log: Log | None = None
-        self._unknown: list[Numbered] | None = []
+        self._log: LogReader | None = None
+        self._unknown: list[NumberedObject] | None = []
         self._held: dict[tuple[str, str], list[bytes]] = {}
         self._lines = 0
 
@@ -112,8 +112,8 @@ class Growing:
         if not isinstance(record, dict):
             return []
         if self._unknown is None:
-            return self._read(Numbered(self._lines, record))
-        self._unknown.append(Numbered(self._lines, record))
+            return self._read(NumberedObject(self._lines, record))
+        self._unknown.append(NumberedObject(self._lines, record))
         made = LOGS.get(recognised(self._unknown[-1:]))
         if made is not None:
             self._log, waiting, self._unknown = made(self._defaults), self._unknown, None
@@ -122,7 +122,7 @@ class Growing:
             self._unknown = None
         return []
 
-    def _read(self, one: Numbered) -> list[bytes]:
+    def _read(self, one: NumberedObject) -> list[bytes]:
         assert self._log is not None  # noqa: S101 - made before
         self._defaults.run.line = one.line
         return [
@@ -144,8 +144,8 @@ class Growing:
         return [*starts, event]
 
 
-def growing(defaults: Defaults, everywhere: set[str]) -> tuple[Growing, Marks]:
+def growing(defaults: LogDefaults, everywhere: set[str]) -> tuple[GrowingLog, LogMarks]:
     """Create a reader for a log followed together with others, and its marks."""
-    marks = Marks(everywhere)
-    run = Run(defaults.run.skipped, defaults.run.redact, defaults.run.secrets_in, marks, grows=True)
-    return Growing(Defaults(defaults.session, defaults.workspace, defaults.source, defaults.file, run)), marks
+    marks = LogMarks(everywhere)
+    run = ImportRun(defaults.run.skipped, defaults.run.redact, defaults.run.secrets_in, marks, grows=True)
+    return GrowingLog(LogDefaults(defaults.session, defaults.workspace, defaults.source, defaults.file, run)), marks

@@ -23,8 +23,8 @@ import orjson
 
 from ..errors import TrustfoldError
 from ..security.private_files import make_directory, replace_file
-from . import Defaults, Run
-from .following import Growing, Marks, growing
+from . import ImportRun, LogDefaults
+from .following import GrowingLog, LogMarks, growing
 
 SUFFIX = ".jsonl"
 """Suffix of logs found in a directory; a file given by name may have any suffix."""
@@ -43,7 +43,7 @@ Stamp = tuple[int, int, int]
 """Inode, time of change and size of a file."""
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Published position of a file.
 
     Attributes:
@@ -60,10 +60,10 @@ class Place(NamedTuple):
 
 
 @dataclass
-class _File:
+class _FollowedFile:
     path: Path
-    log: Growing
-    marks: Marks
+    log: GrowingLog
+    marks: LogMarks
     read: int = 0
     last: bytes = b""
 
@@ -74,7 +74,7 @@ class _File:
         return self.log.take(data)
 
 
-class Following:
+class FileFollower:
     """Tracker of all files below some paths.
 
     Attributes:
@@ -82,7 +82,7 @@ class Following:
     """
 
     def __init__(
-        self, paths: Sequence[Path], places: Path, *, run: Run, workspace: str = "", from_start: bool = False
+        self, paths: Sequence[Path], places: Path, *, run: ImportRun, workspace: str = "", from_start: bool = False
     ) -> None:
         """Continue at the positions in `places`; without that file, at the ends, or the beginnings (`from_start`)."""
         self.run = run
@@ -91,7 +91,7 @@ class Following:
         self._workspace = workspace
         self._marks: set[str] = set()
         self._said: set[bytes] = set()
-        self._files: dict[Path, _File] = {}
+        self._files: dict[Path, _FollowedFile] = {}
         self._stamps: dict[Path, Stamp] = {}
         known = _read_places(places)
         self._places = known or {}
@@ -180,7 +180,7 @@ class Following:
             self.published(path)
         return new, file.read < size
 
-    def _take_up(self, path: Path) -> _File:
+    def _take_up(self, path: Path) -> _FollowedFile:
         """Read a file up to its position, to restore the state of its sessions."""
         file = self._open(path)
         place = self._places.get(str(path))
@@ -212,20 +212,20 @@ class Following:
             file.path = path
         self._files |= files
 
-    def _again(self, old: _File) -> _File:
+    def _again(self, old: _FollowedFile) -> _FollowedFile:
         """Read a truncated or replaced file from its beginning; repeated events are recognised by their ids."""
         old.marks.forget()
         self._places.pop(str(old.path), None)
         return self._open(old.path)
 
-    def _open(self, path: Path) -> _File:
-        about = Defaults("", self._workspace, path.stem, str(path), self.run)
+    def _open(self, path: Path) -> _FollowedFile:
+        about = LogDefaults("", self._workspace, path.stem, str(path), self.run)
         log, marks = growing(about, self._marks)
-        self._files[path] = _File(path, log, marks)
+        self._files[path] = _FollowedFile(path, log, marks)
         return self._files[path]
 
 
-def place_at_the_end(path: Path) -> Place | None:
+def place_at_the_end(path: Path) -> FilePosition | None:
     """Position after the last whole line of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
@@ -243,10 +243,10 @@ def place_at_the_end(path: Path) -> Place | None:
     return _place_at(path, end)
 
 
-def _place_at(path: Path, offset: int) -> Place:
+def _place_at(path: Path, offset: int) -> FilePosition:
     """Position in a file, with the digests of what stands there."""
     size = min(HEAD_BYTES, offset)
-    return Place(offset, _digest_of(path, 0, size), size, _digest_of(path, offset - size, size))
+    return FilePosition(offset, _digest_of(path, 0, size), size, _digest_of(path, offset - size, size))
 
 
 def _piece(file: BinaryIO, offset: int, most: int = CHUNK_BYTES) -> bytes:
@@ -254,7 +254,7 @@ def _piece(file: BinaryIO, offset: int, most: int = CHUNK_BYTES) -> bytes:
     return file.read(min(most, CHUNK_BYTES))
 
 
-def _is_same(path: Path, place: Place) -> bool:
+def _is_same(path: Path, place: FilePosition) -> bool:
     """True if a position belongs to the file."""
     if _digest_of(path, 0, place.size) != place.head:
         return False
@@ -297,12 +297,12 @@ def _age_of(path: Path) -> float:
         return RECENT_S
 
 
-def _read_places(file: Path) -> dict[str, Place] | None:
+def _read_places(file: Path) -> dict[str, FilePosition] | None:
     """Saved positions; None if there are none or they cannot be read."""
     try:
         kept = orjson.loads(file.read_bytes())["files"]
         return {
-            str(path): Place(int(one["offset"]), str(one["head"]), int(one["size"]), str(one.get("last", "")))
+            str(path): FilePosition(int(one["offset"]), str(one["head"]), int(one["size"]), str(one.get("last", "")))
             for path, one in kept.items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

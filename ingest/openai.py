@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from .base import Defaults, Session
-from .openai_items import Item, Transcript
+from .base import LogDefaults, SessionWriter
+from .openai_items import Item, TranscriptReader
 from .reading import parse
 from .values import first_name, name_of, time_of
 
@@ -35,7 +35,7 @@ _LISTS = ("messages", "traj", "trajectory", "conversation", "history", "transcri
 _RUNS = ("simulations", "transcripts", "conversations", "trajectories", "data", "runs")
 
 
-class _Found(NamedTuple):
+class _FoundTranscript(NamedTuple):
     """Transcript found in a file: its items, its context, and the answer it continues."""
 
     items: list[Item]
@@ -46,16 +46,16 @@ class _Found(NamedTuple):
 class OpenAiLog:
     """Reader of the transcripts of one file, one session each."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first transcript."""
         self._defaults = defaults
         self._number = 0
         self._names: dict[str, int] = {}
-        self._open: dict[str, Transcript] = {}
-        self._by_answer: dict[str, Transcript] = {}
-        self._by_name: dict[str, Transcript] = {}
-        self._by_prefix: dict[bytes, Transcript] = {}
-        self._loose: Transcript | None = None
+        self._open: dict[str, TranscriptReader] = {}
+        self._by_answer: dict[str, TranscriptReader] = {}
+        self._by_name: dict[str, TranscriptReader] = {}
+        self._by_prefix: dict[bytes, TranscriptReader] = {}
+        self._loose: TranscriptReader | None = None
 
     def line(self, record: dict[str, Any]) -> Iterator[bytes]:
         """Events of a record."""
@@ -76,7 +76,7 @@ class OpenAiLog:
         for transcript in self._open.values():
             yield from transcript.ended()
 
-    def _transcript(self, found: _Found) -> Iterator[bytes]:
+    def _transcript(self, found: _FoundTranscript) -> Iterator[bytes]:
         marks = list(_marks(found.items))
         answer = first_name(found.about, "id")
         transcript, known = self._before(found, marks)
@@ -99,7 +99,7 @@ class OpenAiLog:
         elif marks and any(_is_answer(item) for item in found.items):
             self._by_prefix[marks[-1]] = transcript
 
-    def _before(self, found: _Found, marks: list[bytes]) -> tuple[Transcript | None, int]:
+    def _before(self, found: _FoundTranscript, marks: list[bytes]) -> tuple[TranscriptReader | None, int]:
         """Transcript that this one continues, and how many of its items were already read there."""
         if found.previous and found.previous in self._by_answer:
             return self._by_answer[found.previous], 0
@@ -122,11 +122,11 @@ class OpenAiLog:
             given += f"/{trial}" if within and trial else ""
         return given
 
-    def _begin(self, name: str) -> Transcript:
+    def _begin(self, name: str) -> TranscriptReader:
         """Start a session; a name already used in this file gets a number."""
         count = self._names[name] = self._names.get(name, 0) + 1
         name = f"{name}#{count}" if count > 1 else name
-        made = self._open[name] = Transcript(name, Session(name, self._defaults))
+        made = self._open[name] = TranscriptReader(name, SessionWriter(name, self._defaults))
         return made
 
 
@@ -140,14 +140,14 @@ def _name_of_its_own(about: dict[str, Any]) -> str:
     return "" if found.startswith(_OF_ONE_ANSWER) and "trajectory_id" not in about else found
 
 
-def _transcripts(record: dict[str, Any], around: dict[str, Any]) -> Iterator[_Found]:
+def _transcripts(record: dict[str, Any], around: dict[str, Any]) -> Iterator[_FoundTranscript]:
     """Transcripts in a record: itself or nested ones; none for a message or an item."""
     if isinstance(record.get("role"), str) or _is_item(record):
         return
     about = around | {name: value for name, value in record.items() if not isinstance(value, (dict, list))}
     steps = record.get("trajectory")
     if isinstance(steps, list) and steps and isinstance(steps[0], dict) and "observation" in steps[0]:
-        yield _Found(list(_of_steps(record)), about)
+        yield _FoundTranscript(list(_of_steps(record)), about)
         return
     for name in _RUNS:
         runs = record.get(name)
@@ -166,7 +166,7 @@ def _transcripts(record: dict[str, Any], around: dict[str, Any]) -> Iterator[_Fo
             before = before or (inner.get("previous_response_id") if isinstance(inner, dict) else None)
             if isinstance(inner, dict):
                 about = {k: v for k, v in inner.items() if not isinstance(v, (dict, list))} | about
-        yield _Found(items, about, name_of(before))
+        yield _FoundTranscript(items, about, name_of(before))
 
 
 def _items(record: dict[str, Any]) -> list[Item]:

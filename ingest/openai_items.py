@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .base import Defaults, Session, attempted
-from .results import GOOD, Ending, ending_of, failed, remark_of
+from .base import LogDefaults, SessionWriter, attempted
+from .results import GOOD, StatedEnding, ending_of, failed, remark_of
 from .values import arguments_of, first_name, name_of, structured, text_of, time_of
 
 Item = dict[str, Any]
@@ -34,7 +34,7 @@ _SERVED = {
 _ARGUMENTS = ("arguments", "args", "input", "action", "operation", "queries", "code", "query")
 
 
-class Transcript:
+class TranscriptReader:
     """Reader of one transcript.
 
     Attributes:
@@ -42,7 +42,7 @@ class Transcript:
         mark: digest of its items so far.
     """
 
-    def __init__(self, name: str, session: Session) -> None:
+    def __init__(self, name: str, session: SessionWriter) -> None:
         """Write into a session."""
         self.name = name
         self.mark = b""
@@ -55,7 +55,7 @@ class Transcript:
         self.session.model = first_name(about, "model", "model_name")
         yield from self.session.begun(at)
 
-    def more(self, items: list[Item], defaults: Defaults) -> Iterator[bytes]:
+    def more(self, items: list[Item], defaults: LogDefaults) -> Iterator[bytes]:
         """Read the events of further items."""
         for item in items:
             self._count += 1
@@ -184,7 +184,7 @@ def _server(item: Item) -> dict[str, str]:
     return {"service": label} if label else {}
 
 
-def _of_output(item: Item) -> tuple[Any, Ending]:
+def _of_output(item: Item) -> tuple[Any, StatedEnding]:
     """Content of an output item, and how its call ended."""
     output = item.get("output")
     bad = item.get("status") in {"failed", "incomplete"} or item.get("is_error") is True or bool(item.get("error"))
@@ -194,7 +194,7 @@ def _of_output(item: Item) -> tuple[Any, Ending]:
             text = "\n".join(str(one.get("stdout") or "") + str(one.get("stderr") or "") for one in output)
             for outcome in outcomes:
                 if outcome.get("type") == "timeout":
-                    return text, Ending("timeout", {"type": "timeout"})
+                    return text, StatedEnding("timeout", {"type": "timeout"})
                 if outcome.get("exit_code"):
                     return text, failed(text, f"exit_code_{outcome['exit_code']}")
             return text, GOOD

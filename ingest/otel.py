@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..schemas.otlp_spans import Span, spans_of
+from ..schemas.otlp_spans import OtlpSpan, spans_of
 from ..schemas.words import words_in
-from .base import Defaults, Session, attempted, each
-from .otel_messages import Talk, talk_of
+from .base import LogDefaults, SessionWriter, attempted, each
+from .otel_messages import ModelExchange, talk_of
 from .reading import Lines, objects_of
-from .results import GOOD, Ending, ending_of, failed
+from .results import GOOD, StatedEnding, ending_of, failed
 from .values import arguments_of, name_of, structured
 
 MAX_REMEMBERED = 10_000
@@ -52,7 +52,7 @@ _SESSION = (
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "agent.name")
 
 
-def read_otel(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
+def read_otel(lines: Lines, defaults: LogDefaults) -> Iterator[bytes]:
     """Read the events of all spans, session by session.
 
     Raises:
@@ -67,7 +67,7 @@ def read_otel(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
 
 
 @dataclass
-class Told:
+class SpanState:
     """State of a session after the spans read so far.
 
     Attributes:
@@ -83,7 +83,7 @@ class Told:
     model: str = ""
 
 
-class Before:
+class ExportState:
     """State kept between several exports.
 
     Attributes:
@@ -93,12 +93,12 @@ class Before:
     def __init__(self) -> None:
         """Start empty."""
         self.named: dict[str, str] = {}
-        self._sessions: dict[str, Told] = {}
-        self._as_kept: dict[str, Told] = {}
+        self._sessions: dict[str, SpanState] = {}
+        self._as_kept: dict[str, SpanState] = {}
 
-    def of(self, session: str) -> Told:
+    def of(self, session: str) -> SpanState:
         """Mutable state of a session."""
-        told = self._sessions.setdefault(session, Told())
+        told = self._sessions.setdefault(session, SpanState())
         self._as_kept.setdefault(session, replace(told))
         return told
 
@@ -115,7 +115,7 @@ class Before:
         self._as_kept.clear()
 
 
-def is_tool(span: Span) -> bool:
+def is_tool(span: OtlpSpan) -> bool:
     """True if a span is a tool call; the guard's own spans are not, since it publishes its calls itself."""
     if span.get("trustfold.guard"):
         return False
@@ -129,7 +129,7 @@ def is_tool(span: Span) -> bool:
     return "tool" in kinds or span.get("ai.toolCall.name") is not None or span.get("mcp.method.name") == "tools/call"
 
 
-def is_model(span: Span) -> bool:
+def is_model(span: OtlpSpan) -> bool:
     """True if a span is a model call."""
     operation = span.get("gen_ai.operation.name")
     if operation is not None:
@@ -142,17 +142,17 @@ def is_model(span: Span) -> bool:
 class SpanLog:
     """Spans of a file or of one export."""
 
-    def __init__(self, defaults: Defaults, before: Before | None = None) -> None:
+    def __init__(self, defaults: LogDefaults, before: ExportState | None = None) -> None:
         """Start without spans; `before` is the state of earlier exports, and more may follow.
 
         Calls requested by models are then left out, since the spans of those tools may be in another export.
         """
         self._defaults = defaults
-        self._spans: dict[tuple[str, str], Span] = {}
-        self._before = before or Before()
+        self._spans: dict[tuple[str, str], OtlpSpan] = {}
+        self._before = before or ExportState()
         self._one_of_many = before is not None
 
-    def add(self, span: Span) -> None:
+    def add(self, span: OtlpSpan) -> None:
         """Add a span; repeated ones, from exporters' retries, count once."""
         key = (span.trace, span.id or f"no id {len(self._spans)}")
         if key in self._spans:
@@ -165,7 +165,7 @@ class SpanLog:
 
     def events(self) -> Iterator[bytes]:
         """Yield the events of the spans, session by session."""
-        sessions: dict[str, list[Span]] = {}
+        sessions: dict[str, list[OtlpSpan]] = {}
         for span in self._spans.values():
             tool = is_tool(span)
             if (tool and not self._is_seen_twice(span)) or (is_model(span) and not tool):
@@ -173,13 +173,13 @@ class SpanLog:
         for name, spans in sessions.items():
             yield from attempted((name, spans), self._session, self._defaults)
 
-    def _session_of(self, span: Span) -> str:
+    def _session_of(self, span: OtlpSpan) -> str:
         own = self._defaults.session or name_of(span.get(*_SESSION))
         for outer in self._around(span):
             own = own or name_of(outer.get(*_SESSION))
         return own or self._before.named.get(span.trace, "") or span.trace or self._defaults.source
 
-    def _around(self, span: Span) -> Iterator[Span]:
+    def _around(self, span: OtlpSpan) -> Iterator[OtlpSpan]:
         """Ancestors of a span, innermost first."""
         seen = {span.id}
         while (outer := self._spans.get((span.trace, span.parent))) is not None and outer.id not in seen:
@@ -187,7 +187,7 @@ class SpanLog:
             yield outer
             span = outer
 
-    def _is_seen_twice(self, span: Span) -> bool:
+    def _is_seen_twice(self, span: OtlpSpan) -> bool:
         """True if an ancestor span is the same call."""
         for outer in self._around(span):
             if is_tool(outer):
@@ -195,14 +195,14 @@ class SpanLog:
                 return _tool_name(outer) == _tool_name(span) and len(ids) < 2
         return False
 
-    def _session(self, named: tuple[str, list[Span]]) -> Iterator[bytes]:
+    def _session(self, named: tuple[str, list[OtlpSpan]]) -> Iterator[bytes]:
         name, spans = named
         resource = spans[0].resource
-        session = Session(name, self._defaults, name_of(resource.get("service.name")))
+        session = SessionWriter(name, self._defaults, name_of(resource.get("service.name")))
         tools = self._one_of_many or any(is_tool(span) for span in spans)
         if not tools and not any(any(talk_of(span)) for span in spans):
             return
-        moments: list[tuple[int, int, Span]] = []
+        moments: list[tuple[int, int, OtlpSpan]] = []
         for span in spans:
             if span.get(_DEFERRED):
                 continue
@@ -215,7 +215,7 @@ class SpanLog:
                 moments.append((max(start, end), 0 if end > start else 2, span))
         told = self._before.of(name)
         session.turn, session.model = told.turn, told.model
-        reader = _Reader(session, self._models(spans), told, tools=tools)
+        reader = _SpanReader(session, self._models(spans), told, tools=tools)
         for at, kind, span in sorted(moments, key=lambda moment: moment[:2]):
             session.at(f"{span.trace} {span.id or span.name} {kind == 1}")
             session.agent = name_of(self._found(span, *_AGENT))
@@ -223,14 +223,14 @@ class SpanLog:
         yield from session.interrupted()
         told.turn, told.model = session.turn, session.model
 
-    def _found(self, span: Span, *names: str) -> Any:
+    def _found(self, span: OtlpSpan, *names: str) -> Any:
         """Attribute of a span, else of its nearest ancestor that has it."""
         found = span.get(*names)
         for outer in self._around(span):
             found = found if found is not None else outer.get(*names)
         return found
 
-    def _models(self, spans: list[Span]) -> dict[tuple[str, str], str]:
+    def _models(self, spans: list[OtlpSpan]) -> dict[tuple[str, str], str]:
         """Model that requested each tool span.
 
         It is the model of the span itself, else the last to answer under the same parent, else under an ancestor,
@@ -239,7 +239,7 @@ class SpanLog:
         by_parent: dict[tuple[str, str], str] = {}
         by_trace: dict[str, str] = {}
         found: dict[tuple[str, str], str] = {}
-        late: list[Span] = []
+        late: list[OtlpSpan] = []
         for span in sorted(spans, key=lambda span: span.start or span.end or 0):
             model = name_of(span.get(*_MODEL))
             if not is_tool(span):
@@ -256,10 +256,12 @@ class SpanLog:
         return found | {(span.trace, span.id): by_trace.get(span.trace, "") for span in late}
 
 
-class _Reader:
+class _SpanReader:
     """Converts the spans of one session, in the order of their starts and ends, into events."""
 
-    def __init__(self, session: Session, models: dict[tuple[str, str], str], told: Told, *, tools: bool) -> None:
+    def __init__(
+        self, session: SessionWriter, models: dict[tuple[str, str], str], told: SpanState, *, tools: bool
+    ) -> None:
         self._session = session
         self._models = models
         self._told = told
@@ -267,13 +269,13 @@ class _Reader:
         self._asked: set[str] = set()
         self._messages: dict[str, str] = {}
 
-    def moment(self, moment: tuple[Span, int, bool]) -> Iterator[bytes]:
+    def moment(self, moment: tuple[OtlpSpan, int, bool]) -> Iterator[bytes]:
         span, at, begins = moment
         session = self._session
         tool = is_tool(span)
         if begins:
             session.model = self._models.get((span.trace, span.id), "") or ("" if tool else session.model)
-            talk = Talk([], []) if tool else talk_of(span)
+            talk = ModelExchange([], []) if tool else talk_of(span)
             yield from self._turn(span, talk, at)
             if tool:
                 call_id = _call_id(span)
@@ -291,7 +293,7 @@ class _Reader:
             session.model = self._models.get((span.trace, span.id), "") or session.model
             yield from self._answer(span.id, talk_of(span), at)
 
-    def _turn(self, span: Span, talk: Talk, at: int) -> Iterator[bytes]:
+    def _turn(self, span: OtlpSpan, talk: ModelExchange, at: int) -> Iterator[bytes]:
         """Start a turn at a new user message, else at a new trace."""
         users = [said.text for said in talk.told if said.role == "user" and (said.text or not said.results)]
         before = self._told
@@ -303,13 +305,13 @@ class _Reader:
             self._session.turn += 1
             yield self._session.event("turn.started", at)
 
-    def _results(self, talk: Talk, at: int) -> Iterator[bytes]:
+    def _results(self, talk: ModelExchange, at: int) -> Iterator[bytes]:
         for said in talk.told:
             for call_id, result in said.results:
                 if self._session.is_open(call_id):
                     yield from self._session.finished(call_id, result, at, ending=ending_of(result))
 
-    def _answer(self, message_id: str, talk: Talk, at: int) -> Iterator[bytes]:
+    def _answer(self, message_id: str, talk: ModelExchange, at: int) -> Iterator[bytes]:
         """Report a message of the model, named by its span, and the calls that it makes if they have no spans."""
         for said in talk.answered:
             yield from self._session.said_by_model(said.text, at)
@@ -320,12 +322,12 @@ class _Reader:
                     yield self._session.started(call.id, call.name, call.arguments, at, message_id=message_id or None)
 
 
-def _tool_name(span: Span) -> str:
+def _tool_name(span: OtlpSpan) -> str:
     given = name_of(span.get(*_NAME))
     return given or span.name.removeprefix(f"{_TOOL} ").removeprefix("tools/call ").removesuffix(".tool")
 
 
-def _arguments(span: Span) -> dict[str, Any]:
+def _arguments(span: OtlpSpan) -> dict[str, Any]:
     given = arguments_of(span.get(*_ARGUMENTS))
     if given.keys() <= {"args", "kwargs", "inputs", "tags", "metadata", "input_str"}:  # OpenLLMetry: arguments
         inner = given.get("kwargs") or given.get("inputs")
@@ -334,15 +336,15 @@ def _arguments(span: Span) -> dict[str, Any]:
     return given
 
 
-def _call_id(span: Span) -> str:
+def _call_id(span: OtlpSpan) -> str:
     return _stated_id(span) or span.id
 
 
-def _stated_id(span: Span) -> str:
+def _stated_id(span: OtlpSpan) -> str:
     return name_of(span.get(*_CALL_ID)) or name_of(_message(span).get("tool_call_id"))
 
 
-def _message(span: Span) -> dict[str, Any]:
+def _message(span: OtlpSpan) -> dict[str, Any]:
     """LangChain's message about a call's result, which holds the call's id; empty if the result is none."""
     found = structured(span.get(*_RESULT))
     for one in (found, *(found.get(name) for name in ("data", "kwargs"))) if isinstance(found, dict) else ():
@@ -351,7 +353,7 @@ def _message(span: Span) -> dict[str, Any]:
     return {}
 
 
-def _result(span: Span) -> Any:
+def _result(span: OtlpSpan) -> Any:
     found = _message(span).get("content", span.get(*_RESULT))
     if found is None:
         events = (event.attributes for event in span.events if event.name in {"gen_ai.choice", "gen_ai.tool.message"})
@@ -359,12 +361,12 @@ def _result(span: Span) -> Any:
     return structured(found)
 
 
-def _service(span: Span) -> dict[str, str]:
+def _service(span: OtlpSpan) -> dict[str, str]:
     service = name_of(span.get("mcp.server.name", "server.address")) if span.get("mcp.method.name") else ""
     return {"service": service} if service else {}
 
 
-def _ending(span: Span, result: Any) -> Ending:
+def _ending(span: OtlpSpan, result: Any) -> StatedEnding:
     """Ending of a call by its status, its recorded exception, else its result."""
     told = name_of(span.get("error.type", "exception.type"))
     status = str(span.get("gen_ai.tool.status", "tool.status") or _message(span).get("status")).lower()
@@ -376,7 +378,7 @@ def _ending(span: Span, result: Any) -> Ending:
     return _of_exception(span, raised, told)
 
 
-def _of_exception(span: Span, raised: dict[str, Any], told: str) -> Ending:
+def _of_exception(span: OtlpSpan, raised: dict[str, Any], told: str) -> StatedEnding:
     kind = told if told not in {"", "_OTHER"} else name_of(raised.get("exception.type"))
     text = span.message or str(raised.get("exception.message") or span.get("tool.error", "exception.message") or "")
     http = span.get("http.response.status_code", "http.status_code")

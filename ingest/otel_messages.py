@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ..schemas.otlp_spans import Span
+from ..schemas.otlp_spans import OtlpSpan
 from .values import arguments_of, first_name, name_of, structured, text_of
 
 DETAILS = "gen_ai.client.inference.operation.details"
@@ -30,7 +30,7 @@ _ROLE_EVENTS = {
 }
 
 
-class Call(NamedTuple):
+class SpokenCall(NamedTuple):
     """Tool call requested by the model."""
 
     id: str
@@ -38,23 +38,23 @@ class Call(NamedTuple):
     arguments: dict[str, Any]
 
 
-class Said(NamedTuple):
+class SpokenMessage(NamedTuple):
     """Message: role, text, requested calls, and results by call id."""
 
     role: str
     text: str
-    calls: tuple[Call, ...]
+    calls: tuple[SpokenCall, ...]
     results: tuple[tuple[str, Any], ...]
 
 
-class Talk(NamedTuple):
+class ModelExchange(NamedTuple):
     """Input and output messages of a model call."""
 
-    told: list[Said]
-    answered: list[Said]
+    told: list[SpokenMessage]
+    answered: list[SpokenMessage]
 
 
-def talk_of(span: Span) -> Talk:
+def talk_of(span: OtlpSpan) -> ModelExchange:
     """Messages of a model span; empty lists if its content was not captured."""
     holders = [span.attributes, *(event.attributes for event in span.events if event.name == DETAILS)]
     told = _first(holders, "gen_ai.input.messages")
@@ -64,7 +64,7 @@ def talk_of(span: Span) -> Talk:
         if not any(flat):
             flat = _of_events(span)
         told, answered = flat
-    return Talk(_said(told or ()), _said((answered or [])[:1]))
+    return ModelExchange(_said(told or ()), _said((answered or [])[:1]))
 
 
 def _first(holders: Iterable[dict[str, Any]], name: str) -> list[Any] | None:
@@ -80,11 +80,11 @@ def _first(holders: Iterable[dict[str, Any]], name: str) -> list[Any] | None:
     return None
 
 
-def _said(messages: Iterable[Any]) -> list[Said]:
+def _said(messages: Iterable[Any]) -> list[SpokenMessage]:
     return [_message(one) for one in messages if isinstance(one, dict)]
 
 
-def _message(given: dict[str, Any]) -> Said:
+def _message(given: dict[str, Any]) -> SpokenMessage:
     role = first_name(given, "role")
     parts = given.get("parts")
     parts = parts if isinstance(parts, list) else given["content"] if isinstance(given.get("content"), list) else []
@@ -106,16 +106,18 @@ def _message(given: dict[str, Any]) -> Said:
         texts.append(content)
         if role == "tool":
             results.append((first_name(given, "tool_call_id", "id"), structured(content)))
-    return Said(role, "\n".join(text for text in texts if text), tuple(_call(one) for one in calls), tuple(results))
+    return SpokenMessage(
+        role, "\n".join(text for text in texts if text), tuple(_call(one) for one in calls), tuple(results)
+    )
 
 
-def _call(given: dict[str, Any]) -> Call:
+def _call(given: dict[str, Any]) -> SpokenCall:
     function = given.get("function")
     function = function if isinstance(function, dict) else given
-    return Call(name_of(given.get("id")), first_name(function, "name"), arguments_of(function.get("arguments")))
+    return SpokenCall(name_of(given.get("id")), first_name(function, "name"), arguments_of(function.get("arguments")))
 
 
-def _of_events(span: Span) -> tuple[list[Any], list[Any]]:
+def _of_events(span: OtlpSpan) -> tuple[list[Any], list[Any]]:
     """Messages from span events (conventions up to 1.36)."""
     told: list[Any] = []
     answered: list[Any] = []

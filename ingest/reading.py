@@ -34,7 +34,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _NO_DOCUMENT = "not JSON, or a truncated document"
 
 
-class Numbered(NamedTuple):
+class NumberedObject(NamedTuple):
     """Object of a log with its line number.
 
     Attributes:
@@ -46,7 +46,7 @@ class Numbered(NamedTuple):
     value: dict[str, Any]
 
 
-class Skipped:
+class SkippedLines:
     """Skipped lines and objects, with reasons.
 
     Attributes:
@@ -70,7 +70,7 @@ class Skipped:
             self.first.append(f"{file}:{line}: {reason}" if line else f"{file}: {reason}")
 
 
-def objects_of(lines: Lines, file: str, skipped: Skipped) -> Iterator[Numbered]:
+def objects_of(lines: Lines, file: str, skipped: SkippedLines) -> Iterator[NumberedObject]:
     """Objects of a log; lists are flattened.
 
     Raises:
@@ -99,10 +99,10 @@ def objects_of(lines: Lines, file: str, skipped: Skipped) -> Iterator[Numbered]:
         raise ConfigError(f"{file}: neither a JSON document nor a line of it is JSON")
 
 
-def _objects(line: int, value: Any, file: str, skipped: Skipped) -> Iterator[Numbered]:
+def _objects(line: int, value: Any, file: str, skipped: SkippedLines) -> Iterator[NumberedObject]:
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, dict):
-            yield Numbered(line, one)
+            yield NumberedObject(line, one)
         elif isinstance(one, list):
             yield from _objects(line, one, file, skipped)
         else:
@@ -124,7 +124,7 @@ def parse(text: bytes) -> Any:
             raise ValueError(str(fault)) from None
 
 
-def _documents(first: int, data: bytes, file: str, skipped: Skipped) -> Iterator[tuple[int, Any]]:
+def _documents(first: int, data: bytes, file: str, skipped: SkippedLines) -> Iterator[tuple[int, Any]]:
     """Consecutive documents with their lines; each starts in the first column."""
     try:
         yield first, orjson.loads(data.strip(_BLANK))
@@ -133,7 +133,7 @@ def _documents(first: int, data: bytes, file: str, skipped: Skipped) -> Iterator
         yield from _scanned(first, text, file, skipped)
 
 
-def _scanned(line: int, text: str, file: str, skipped: Skipped) -> Iterator[tuple[int, Any]]:
+def _scanned(line: int, text: str, file: str, skipped: SkippedLines) -> Iterator[tuple[int, Any]]:
     decoder = json.JSONDecoder(parse_int=_whole)
     at = counted = 0
     while at < len(text):
@@ -192,7 +192,7 @@ _OPENAI = frozenset(
 )
 
 
-def recognised(records: Iterable[Numbered]) -> str:
+def recognised(records: Iterable[NumberedObject]) -> str:
     """Name of the detected format; empty if unknown."""
     for _, record in records:
         found = _one(record)

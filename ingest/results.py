@@ -70,7 +70,7 @@ _TYPE = re.compile(r"(?:<tool_use_error>\s*)?(?:Error: )?([A-Z]\w{2,60}(?:Error|
 _TAGS = re.compile(r"</?tool_use_error>")
 
 
-class Ending(NamedTuple):
+class StatedEnding(NamedTuple):
     """Ending of a call as its event states it.
 
     Attributes:
@@ -82,44 +82,44 @@ class Ending(NamedTuple):
     error: dict[str, Any] | None = None
 
 
-GOOD = Ending()
-INTERRUPTED = Ending("cancelled", {"type": "interrupted"})
-UNRECORDED = Ending("cancelled", {"type": "result_unavailable"})
+GOOD = StatedEnding()
+INTERRUPTED = StatedEnding("cancelled", {"type": "interrupted"})
+UNRECORDED = StatedEnding("cancelled", {"type": "result_unavailable"})
 """Ending of a call whose result the log's format leaves out: neither success nor failure."""
 
 
-def failed(text: str, kind: str = "", **more: Any) -> Ending:
+def failed(text: str, kind: str = "", **more: Any) -> StatedEnding:
     """Failure with a message; its type is the given one, else the exception name at the start of the message."""
     plain = _TAGS.sub("", text).strip()
     found = _TYPE.match(text.lstrip())
     error = {"type": kind or (found[1] if found else "tool_error")}
     if plain:
         error["message"] = shortened(plain, MAX_MESSAGE)
-    return Ending("error", error | more)
+    return StatedEnding("error", error | more)
 
 
-def remark_of(text: str) -> Ending | None:
+def remark_of(text: str) -> StatedEnding | None:
     """Ending by a client's remark instead of a result: refused, interrupted, cancelled; None if there is no remark."""
     if len(text) > _MAX_REMARK:
         return None
     for kind, words in _REMARKS:
         if words.match(text):
-            return Ending("cancelled" if kind == "interrupted" else "error", failed(text, kind).error)
+            return StatedEnding("cancelled" if kind == "interrupted" else "error", failed(text, kind).error)
     return None
 
 
-def by_words(text: str, endings: Sequence[tuple[str, str, str]]) -> Ending | None:
+def by_words(text: str, endings: Sequence[tuple[str, str, str]]) -> StatedEnding | None:
     """Ending by the first pattern found in the head or the tail of a text, from rows of pattern, status, error type."""
     around = text if len(text) <= 2 * MAX_MESSAGE else f"{text[:MAX_MESSAGE]}\n{text[-MAX_MESSAGE:]}"
     for pattern, status, kind in endings:
         if re.search(pattern, around):
-            return Ending(status, failed(text, kind).error)
+            return StatedEnding(status, failed(text, kind).error)
     return None
 
 
-def rejection_of(text: str) -> Ending | None:
+def rejection_of(text: str) -> StatedEnding | None:
     """Ending by a client that refused the call before it ran; None if it does not say so."""
-    return Ending("rejected", failed(text).error) if _REJECTED.match(text.lstrip()) else None
+    return StatedEnding("rejected", failed(text).error) if _REJECTED.match(text.lstrip()) else None
 
 
 def output_of(text: str) -> str:
@@ -151,7 +151,7 @@ def _head_of(text: str) -> str:
     return "\n".join(f"\n{text[:4000]}".partition("\nOutput:")[0].splitlines()[: _HEAD_LINES + 1])
 
 
-def ending_of(result: Any, *, failure: bool | None = None) -> Ending:
+def ending_of(result: Any, *, failure: bool | None = None) -> StatedEnding:
     """Ending of a call by its result; `failure` is the log's own flag, None if it has none.
 
     Objects with an error, an exit code or an HTTP status are left to the folds, which read them.
@@ -190,7 +190,7 @@ PROCESS = re.compile(r"^Process Group PGID: .*\n?", re.MULTILINE)
 """Process id line, removed because it would make equal results different."""
 
 
-def by_exit_code(text: str, code: int | None) -> Ending:
+def by_exit_code(text: str, code: int | None) -> StatedEnding:
     """Ending of a command by its exit code; None means unknown and counts as success."""
     if not code:
         return GOOD

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from ..schemas.words import words_in
-from .base import Defaults, Session
+from .base import LogDefaults, SessionWriter
 from .speakers import WAKING, heard
 from .values import first_name, text_of
 from .workspaces import workspace_of
@@ -18,11 +18,11 @@ class SessionLog:
     A session starts with its first event: a fork that holds nothing but what it repeats is none.
     """
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
         self._defaults = defaults
         self._run = defaults.run
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SessionWriter] = {}
         self._name = ""
         self._agent = ""
         self._folder = ""
@@ -38,13 +38,13 @@ class SessionLog:
         self._agent = name if parent else self._agent
         self._folder = workspace_of(text_of(folder)) or self._folder
 
-    def _session(self, place: str, at: int | None, agent: str = "") -> Generator[bytes, None, Session]:
+    def _session(self, place: str, at: int | None, agent: str = "") -> Generator[bytes, None, SessionWriter]:
         """Session of an agent, by default the main one, at a position; its start, if it is new."""
         session = self._sessions.get(agent)
         if session is None:
             main = self._defaults.session or self._name or self._defaults.source
             name = f"{main}/{agent}" if agent else main
-            session = Session(name, self._defaults, self._folder, at_ms=self._last(), ends_turns=True)
+            session = SessionWriter(name, self._defaults, self._folder, at_ms=self._last(), ends_turns=True)
             session.agent = agent or self._agent
             self._sessions[agent] = session
             yield from session.begun(at)
@@ -68,7 +68,7 @@ def parts_of(content: Any) -> list[dict[str, Any]]:
     return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts if _is_part(part)]
 
 
-def prompted(session: Session, parts: list[dict[str, Any]], at: int | None) -> Iterator[bytes]:
+def prompted(session: SessionWriter, parts: list[dict[str, Any]], at: int | None) -> Iterator[bytes]:
     """Add a message in the user's role: the user's, or what the client or another agent put there."""
     words, source = heard_in(parts)
     if words is not None:

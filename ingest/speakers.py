@@ -51,7 +51,7 @@ _REQUEST = "## My request for Codex:"
 """Heading of the user's own words below what the client says about files and windows."""
 
 
-class Heard(NamedTuple):
+class TextSpeakers(NamedTuple):
     """Speakers of one text.
 
     Attributes:
@@ -68,7 +68,7 @@ class Heard(NamedTuple):
         return words_in(self.spoken)
 
 
-def heard(text: str) -> Heard:
+def heard(text: str) -> TextSpeakers:
     """Speaker of a text of the user's role, and what the user wrote in it."""
     source, at = "", _after_spaces(text, 0)
     while found := _TAG.match(text, at):
@@ -76,20 +76,24 @@ def heard(text: str) -> Heard:
         known = _SOURCES.get(tag) or ("client" if tag.startswith("ide_") else "")
         end = f"</{tag}>"
         if not known:
-            return Heard("", source or "client") if text.rstrip().endswith(end) else Heard(text[at:].rstrip(), source)
+            return (
+                TextSpeakers("", source or "client")
+                if text.rstrip().endswith(end)
+                else TextSpeakers(text[at:].rstrip(), source)
+            )
         source = source or known
         if known in _WHOLE:
-            return Heard("", source)
+            return TextSpeakers("", source)
         closed = text.find(end, at)
         if closed < 0:
-            return Heard("", source)
+            return TextSpeakers("", source)
         at = _after_spaces(text, closed + len(end))
     for words, known in _FIRST_WORDS:
         if text.startswith(words, at):
-            return Heard("", source or known)
+            return TextSpeakers("", source or known)
     rest = text[at:].rstrip()
     _, heading, request = rest.partition(_REQUEST)
-    return Heard(request.strip() if heading else rest, source)
+    return TextSpeakers(request.strip() if heading else rest, source)
 
 
 def _after_spaces(text: str, at: int) -> int:

@@ -58,7 +58,7 @@ _OWN_FILES = frozenset({"copilot", "opencode"})
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class HookLink:
     """Connection of a hook to the server.
 
     Attributes:
@@ -116,7 +116,7 @@ def mcp_places(agent: str, project: Path, environ: Mapping[str, str], home: Path
     return [of_user, project / of_project]
 
 
-def connected(agent: str, text: str, link: Link) -> str:
+def connected(agent: str, text: str, link: HookLink) -> str:
     """Return a configuration with trustfold's entries, replacing older ones.
 
     Args:
@@ -203,17 +203,17 @@ def client_source() -> str:
     return files(__package__).joinpath("hook_client.py").read_text(encoding="utf-8")
 
 
-def _plugin(link: Link) -> str:
+def _plugin(link: HookLink) -> str:
     source = files(__package__).joinpath("opencode_plugin.js").read_text(encoding="utf-8")
     home = json.dumps(str(link.home))
     return source.replace('"@HOME@"', home).replace("@QUERY@", "?shadow=1" if link.shadow else "")
 
 
-def _entries(agent: str, link: Link) -> list[tuple[str, dict[str, Any]]]:
+def _entries(agent: str, link: HookLink) -> list[tuple[str, dict[str, Any]]]:
     return [(event, _entry(agent, event, link)) for event in _EVENTS[agent]]
 
 
-def _entry(agent: str, event: str, link: Link) -> dict[str, Any]:
+def _entry(agent: str, event: str, link: HookLink) -> dict[str, Any]:
     if agent == "copilot":
         return {"type": "command", "bash": _command(link, agent, event), "timeoutSec": TIMEOUT_S}
     if agent == "cursor":
@@ -226,7 +226,7 @@ def _entry(agent: str, event: str, link: Link) -> dict[str, Any]:
     return matcher | {"hooks": [handler]}
 
 
-def _command(link: Link, *words: str) -> str:
+def _command(link: HookLink, *words: str) -> str:
     """Return the client's command line. Python exits with 2 if a file is missing, which would block every call."""
     shadow = ["--shadow"] if link.shadow else []
     return f"{shlex.join([link.python, '-I', '-S', str(link.home / CLIENT), *words, *shadow])} 2>/dev/null || true"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from claude_agent_sdk import HookMatcher
 
 from ..ingest.speakers import heard
-from .conversation import Conversation, Conversations, OpenCall
+from .conversation import ConversationIndex, FrameworkCall, GuardConversation
 
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
@@ -43,18 +43,18 @@ def trustfold_hooks(
         hooks: further hooks, which are kept.
         model: name of the model, which hooks do not receive.
     """
-    own = _Hooks(guard, model)
+    own = _SdkHooks(guard, model)
     made = dict(hooks or {})
     for event in EVENTS:
         made[event] = [*made.get(event, ()), HookMatcher(hooks=[own.take], timeout=TIMEOUT_S)]
     return made
 
 
-class _Hooks:
+class _SdkHooks:
     """Handles the agent's hook calls."""
 
     def __init__(self, guard: ToolGuard | SyncToolGuard, model: str) -> None:
-        self._conversations = Conversations(guard)
+        self._conversations = ConversationIndex(guard)
         self._model = model
         self._asked: set[str] = set()
 
@@ -87,7 +87,7 @@ class _Hooks:
         nudges = conversation.nudges()
         return _answer(event, additionalContext=nudges) if nudges else {}
 
-    async def _before(self, conversation: Conversation, told: Any, call_id: str) -> dict[str, Any]:
+    async def _before(self, conversation: GuardConversation, told: Any, call_id: str) -> dict[str, Any]:
         name, args = told["tool_name"], told["tool_input"]
         if pause := conversation.pause():
             return _answer("PreToolUse", permissionDecision="deny", permissionDecisionReason=pause)
@@ -95,17 +95,17 @@ class _Hooks:
             self._asked.add(call_id)  # begun when it has ended: a person may think about it, and may say no
             reason = f"trustfold: {question}"
             return _answer("PreToolUse", permissionDecision="ask", permissionDecisionReason=reason)
-        call = OpenCall(conversation, name, args, call_id=call_id)
+        call = FrameworkCall(conversation, name, args, call_id=call_id)
         if refusal := await call.begin():
             return _answer("PreToolUse", permissionDecision="deny", permissionDecisionReason=refusal)
         conversation.open_calls[call_id] = call
         return {}
 
-    async def _after(self, conversation: Conversation, told: Any, call_id: str, output: Any) -> None:
+    async def _after(self, conversation: GuardConversation, told: Any, call_id: str, output: Any) -> None:
         call = conversation.open_calls.pop(call_id, None)
         if call is None and call_id in self._asked:
             self._asked.discard(call_id)
-            call = OpenCall(conversation, told["tool_name"], told["tool_input"], call_id=call_id, approved=True)
+            call = FrameworkCall(conversation, told["tool_name"], told["tool_input"], call_id=call_id, approved=True)
             await call.begin()
         if call is None:
             return
@@ -115,7 +115,7 @@ class _Hooks:
             await call.end(output)
 
 
-def _prompted(conversation: Conversation, text: str) -> None:
+def _prompted(conversation: GuardConversation, text: str) -> None:
     """Report what a prompt holds: what the user wrote, what the client passes on in the user's name, or both."""
     spoken, source = heard(text)
     if spoken or not source:
@@ -124,7 +124,7 @@ def _prompted(conversation: Conversation, text: str) -> None:
         conversation.received(source, text)
 
 
-async def _give_up(conversation: Conversation) -> None:
+async def _give_up(conversation: GuardConversation) -> None:
     """Close the calls that other hooks or people have denied."""
     while conversation.open_calls:
         _, call = conversation.open_calls.popitem()

@@ -42,7 +42,7 @@ _INSIDE: ContextVar[str] = ContextVar("trustfold_inside", default="")
 """Session id for agents run by the surrounding tool call."""
 
 
-class Conversation:
+class GuardConversation:
     """One conversation of an agent; thread-safe.
 
     Attributes:
@@ -62,7 +62,7 @@ class Conversation:
         self.message_id = ""
         self._turn_open = False
         self._lock = Lock()
-        self.open_calls: dict[str, OpenCall] = {}
+        self.open_calls: dict[str, FrameworkCall] = {}
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -243,11 +243,11 @@ class Conversation:
             _INSIDE.reset(token)
 
 
-class OpenCall:
+class FrameworkCall:
     """Guarded call that a framework makes itself between two of its hooks; used once."""
 
-    def __init__(self, conversation: Conversation, tool_name: str, args: Any, **options: Any) -> None:
-        """Prepare a call; `options` are those of `Conversation.call`."""
+    def __init__(self, conversation: GuardConversation, tool_name: str, args: Any, **options: Any) -> None:
+        """Prepare a call; `options` are those of `GuardConversation.call`."""
         self._conversation = conversation
         self._tool_name = tool_name
         self._args = args if isinstance(args, Mapping) else {"arguments": args}
@@ -290,13 +290,13 @@ class OpenCall:
             await asyncio.wait({self._task})
 
 
-class Conversations:
+class ConversationIndex:
     """Conversations of one guard by the framework's ids; thread-safe."""
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
         """Use a guard, blocking or asynchronous."""
         self.guard: ToolGuard = guard.guard if isinstance(guard, SyncToolGuard) else guard
-        self._known: OrderedDict[str, Conversation] = OrderedDict()
+        self._known: OrderedDict[str, GuardConversation] = OrderedDict()
         self._lock = Lock()
 
     def name_for(self, name: str = "") -> str:
@@ -310,16 +310,16 @@ class Conversations:
         surrounding = CURRENT.get()
         return surrounding.session_id if surrounding is not None else name[-256:] or new_id(self.guard.clock.now_ms())
 
-    def of(self, name: str) -> Conversation:
+    def of(self, name: str) -> GuardConversation:
         """Return the conversation with a session id; begins its session if necessary."""
         surrounding = CURRENT.get()
         with self._lock:
             known = self._known.pop(name, None)
             if surrounding is not None and surrounding.session_id == name:
                 if known is None or known.session is not surrounding:
-                    known = Conversation(self.guard, surrounding)
+                    known = GuardConversation(self.guard, surrounding)
             elif known is None:
-                known = Conversation(self.guard, GuardSession(self.guard, name, settings=SETTINGS).begin())
+                known = GuardConversation(self.guard, GuardSession(self.guard, name, settings=SETTINGS).begin())
             self._known[name] = known
             while len(self._known) > MAX_CONVERSATIONS:
                 _, oldest = self._known.popitem(last=False)

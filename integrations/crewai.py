@@ -26,7 +26,7 @@ from crewai.hooks import (
 )
 from crewai.tools import BaseTool
 
-from .conversation import Conversation, Conversations, is_no_call
+from .conversation import ConversationIndex, GuardConversation, is_no_call
 
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard, ToolResult
@@ -35,7 +35,7 @@ _RUN: ContextVar[str] = ContextVar("trustfold_crew", default="")
 """Session id of the agent's current task."""
 
 
-class Refusal(str):
+class RefusedAnswer(str):
     """Answer to a call that was not made; not cached."""
 
     __slots__ = ()
@@ -49,7 +49,7 @@ class TrustfoldCrew:
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
         """Use a guard, blocking or asynchronous."""
-        self._conversations = Conversations(guard)
+        self._conversations = ConversationIndex(guard)
 
     def __enter__(self) -> Self:
         register_before_llm_call_hook(self._before_llm)
@@ -69,14 +69,16 @@ class TrustfoldCrew:
     def _guarded(self, tool: BaseTool) -> BaseTool:
         made = tool.model_copy()
         run, arun, caches = made._run, made._arun, made.cache_function  # noqa: SLF001 - what tools override
-        made.cache_function = lambda args=None, result=None: not isinstance(result, Refusal) and caches(args, result)
+        made.cache_function = lambda args=None, result=None: (
+            not isinstance(result, RefusedAnswer) and caches(args, result)
+        )
 
         def run_guarded(*positional: Any, **args: Any) -> Any:
-            call = _Call(self._conversation(), made, args)
+            call = _CrewCall(self._conversation(), made, args)
             return call.make(lambda: run(*positional, **args))
 
         async def arun_guarded(*positional: Any, **args: Any) -> Any:
-            call = _Call(self._conversation(), made, args)
+            call = _CrewCall(self._conversation(), made, args)
             return await call.amake(lambda: arun(*positional, **args))
 
         vars(made)["_run"], vars(made)["_arun"] = run_guarded, arun_guarded
@@ -107,15 +109,15 @@ class TrustfoldCrew:
         names = [str(one.id) for one in (context.crew, context.task) if one is not None]
         _RUN.set(self._conversations.name_for("/".join(names)) if names else "")
 
-    def _conversation(self) -> Conversation:
+    def _conversation(self) -> GuardConversation:
         name = _RUN.get() or self._conversations.name_for("crewai")
         return self._conversations.of(name)
 
 
-class _Call:
+class _CrewCall:
     """One tool call with its guard."""
 
-    def __init__(self, conversation: Conversation, tool: BaseTool, args: dict[str, Any]) -> None:
+    def __init__(self, conversation: GuardConversation, tool: BaseTool, args: dict[str, Any]) -> None:
         self._conversation = conversation
         self._tool = tool
         self._args = args
@@ -123,14 +125,14 @@ class _Call:
     def make(self, run: Callable[[], Any]) -> Any:
         """Make the call in this thread."""
         if pause := self._conversation.pause():
-            return Refusal(pause)
+            return RefusedAnswer(pause)
         result = self._conversation.call_blocking(self._tool.name, lambda **_: run(), self._args, **self._options())
         return run() if is_no_call(result) else self._answer(result)
 
     async def amake(self, run: Callable[[], Awaitable[Any]]) -> Any:
         """Make the call on this loop."""
         if pause := self._conversation.pause():
-            return Refusal(pause)
+            return RefusedAnswer(pause)
         result = await self._conversation.call(self._tool.name, lambda **_: run(), self._args, **self._options())
         return await run() if is_no_call(result) else self._answer(result)
 
@@ -150,7 +152,7 @@ class _Call:
 
     def _answer(self, result: ToolResult) -> Any:
         if refusal := self._conversation.refusal(result):
-            return Refusal(refusal)
+            return RefusedAnswer(refusal)
         if result.exception is not None:
             raise result.exception
         return result.output

@@ -13,7 +13,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
-from .conversation import Conversation, Conversations, OpenCall
+from .conversation import ConversationIndex, FrameworkCall, GuardConversation
 
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
@@ -31,7 +31,7 @@ class TrustfoldPlugin(BasePlugin):
     def __init__(self, guard: ToolGuard | SyncToolGuard, name: str = "trustfold") -> None:
         """Use a guard, blocking or asynchronous; runners may share the plugin."""
         super().__init__(name=name)
-        self._conversations = Conversations(guard)
+        self._conversations = ConversationIndex(guard)
 
     async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> None:
         """Report a user message; answers to approval requests are skipped."""
@@ -74,7 +74,7 @@ class TrustfoldPlugin(BasePlugin):
             tool_context.actions.skip_summarization = True
             return dict(ASKED)
         approved = confirmation.confirmed if question and confirmation is not None else None
-        call = OpenCall(conversation, tool.name, dict(tool_args), call_id=call_id, approved=approved)
+        call = FrameworkCall(conversation, tool.name, dict(tool_args), call_id=call_id, approved=approved)
         if refusal := await call.begin():
             return {"error": refusal}
         conversation.open_calls[call_id] = call
@@ -114,7 +114,7 @@ class TrustfoldPlugin(BasePlugin):
             await call.cancel()
         conversation.turn_over()
 
-    def _conversation(self, context: Any) -> Conversation:
+    def _conversation(self, context: Any) -> GuardConversation:
         return self._conversations.of(self._conversations.name_for(str(context.session.id)))
 
 

@@ -18,19 +18,19 @@ import orjson
 from ..guard.clock import new_id
 from ..guard.nudges import NudgeInbox
 from ..guard.result import NO_DETOUR
-from ..guard.workspace import Evidence
+from ..guard.workspace import DigestEvidence
 from ..ingest.hooks.dialect import (
-    Answer,
     CallBegan,
     CallEnded,
     CallsClosed,
-    Compacted,
-    Dialect,
+    ContextShortened,
     Happening,
-    Hook,
-    Prompted,
-    Received,
-    Said,
+    HookAnswer,
+    HookDialect,
+    HookEvent,
+    InputReported,
+    ModelSpoke,
+    PromptSent,
     SessionOver,
     TurnOver,
 )
@@ -61,7 +61,7 @@ SETTINGS = {"rules": {"behaviour": {name: {"enabled": False} for name in ("stall
 """Of every session: between two hooks a call may run, or a person be asked about it, and nobody is told which."""
 
 
-class Verdict(NamedTuple):
+class HookVerdict(NamedTuple):
     """Verdict on a call that the model requests.
 
     Attributes:
@@ -79,11 +79,11 @@ class Verdict(NamedTuple):
     approvals: tuple[str, ...] = ()
 
 
-Check = Callable[[CallBegan], Verdict]
+Check = Callable[[CallBegan], HookVerdict]
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenHookCall:
     """Open call; `published`: its start is; `asked`: a person was, so that its time is not the tool's alone."""
 
     call: CallBegan
@@ -105,14 +105,14 @@ class HookSession:
 
     def __init__(
         self,
-        dialect: Dialect,
-        hook: Hook,
+        dialect: HookDialect,
+        hook: HookEvent,
         *,
         workspace: str = "",
         user: str = "",
         changes: Counter[str] | None = None,
     ) -> None:
-        """Begin with the first hook of the conversation; `changes`: as of `Evidence`."""
+        """Begin with the first hook of the conversation; `changes`: as of `DigestEvidence`."""
         self.session_id = session_id_of(hook)
         self._carried: list[str] = []
         self.inbox = NudgeInbox(carried=self._carried.append)
@@ -129,14 +129,14 @@ class HookSession:
         self._calls = 0
         self._step = 0
         self._refused = 0
-        self._open: OrderedDict[str, deque[_Open]] = OrderedDict()
+        self._open: OrderedDict[str, deque[_OpenHookCall]] = OrderedDict()
         self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
         self._last_words = ""
-        self._evidence = Evidence(changes)
+        self._evidence = DigestEvidence(changes)
         self._events: list[bytes] = []
 
-    def handle(self, hook: Hook, now_ms: int) -> list[bytes]:
+    def handle(self, hook: HookEvent, now_ms: int) -> list[bytes]:
         """Process a hook; return the resulting events, in order.
 
         Args:
@@ -156,7 +156,7 @@ class HookSession:
         made, self._events = self._events, []
         return made
 
-    def answer(self, hook: Hook, check: Check, *, shadow: bool = False) -> Answer:
+    def answer(self, hook: HookEvent, check: Check, *, shadow: bool = False) -> HookAnswer:
         """Return the answer to a hook, after its events have been folded.
 
         Args:
@@ -170,18 +170,20 @@ class HookSession:
             self._event("nudge.delivered", nudge_id=nudge_id)
         return answer
 
-    def _answer(self, hook: Hook, check: Check, *, shadow: bool) -> Answer:
+    def _answer(self, hook: HookEvent, check: Check, *, shadow: bool) -> HookAnswer:
         for happening in hook.happened:
             if isinstance(happening, CallBegan):
                 found, approvals = self._judge(happening, check)
                 self._decided(happening, found.refusal if not shadow else "", approvals)
-                if found != Answer():
+                if found != HookAnswer():
                     return found
         ended = hook.attended and hook.event in self._dialect.takes_pause and self._refused >= MAX_REFUSED
         pause = self.inbox.pause_reason if ended else ""
         context = self._context() if hook.carries and not pause else ""
         notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
-        return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
+        return HookAnswer(
+            context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}"
+        )
 
     def resume(self) -> None:
         """Lift a pause: the user has spoken, to this agent or to the one that called it."""
@@ -200,23 +202,23 @@ class HookSession:
 
     # --- before a call --------------------------------------------------------------------------------------------
 
-    def _judge(self, call: CallBegan, check: Check) -> tuple[Answer, tuple[str, ...]]:
+    def _judge(self, call: CallBegan, check: Check) -> tuple[HookAnswer, tuple[str, ...]]:
         """Return the answer to a requested call, and the approvals that let it pass."""
         if (pause := self.inbox.before_call()) and not asks_person(call.tool):
             self._refused += 1
-            return Answer(refusal=f"trustfold: {pause}"), ()
+            return HookAnswer(refusal=f"trustfold: {pause}"), ()
         verdict = check(call)
         if verdict.refusal:
-            return Answer(refusal=verdict.refusal), ()
+            return HookAnswer(refusal=verdict.refusal), ()
         if verdict.question and self._dialect.can_ask:
-            return Answer(question=f"trustfold: {verdict.question}"), ()
+            return HookAnswer(question=f"trustfold: {verdict.question}"), ()
         if verdict.question and not verdict.may_try:
             refusal = (
                 f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here; the user can give "
                 f"that order in a terminal. {NO_DETOUR}"
             )
-            return Answer(refusal=refusal), ()
-        return Answer(), verdict.approvals
+            return HookAnswer(refusal=refusal), ()
+        return HookAnswer(), verdict.approvals
 
     def _decided(self, call: CallBegan, refusal: str, approvals: tuple[str, ...]) -> None:
         """Publish the start of a requested call; of one that is refused here, its end, too."""
@@ -243,15 +245,15 @@ class HookSession:
 
     def _handle(self, happening: Happening) -> None:
         match happening:
-            case Prompted():
+            case PromptSent():
                 self._prompted(happening)
-            case Received(source):
+            case InputReported(source):
                 self._event("input.received", source=source)
                 if source in WAKING:
                     self._begin_turn()
-            case Compacted():
+            case ContextShortened():
                 self._event("context.compacted")
-            case Said():
+            case ModelSpoke():
                 self._said(happening)
             case CallBegan():
                 self._open_call(happening)
@@ -266,7 +268,7 @@ class HookSession:
             case SessionOver(reason):
                 self._over(reason)
 
-    def _prompted(self, prompted: Prompted) -> None:
+    def _prompted(self, prompted: PromptSent) -> None:
         known, self._prompt_id = self._prompt_id, prompted.prompt_id
         is_restored = not self._begun and self.inbox.pause_reason  # by a server that has not heard the turn begin
         if prompted.again and (prompted.prompt_id == known or is_restored):
@@ -276,7 +278,7 @@ class HookSession:
         self._event("user.message", words=prompted.words or None)
         self._begin_turn()
 
-    def _said(self, said: Said) -> None:
+    def _said(self, said: ModelSpoke) -> None:
         text = said.text
         if said.message_id:
             text = (self._pieces.pop(said.message_id, "") + text)[:MAX_SPOKEN]
@@ -306,10 +308,10 @@ class HookSession:
         while len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
 
-    def _opened(self, call: CallBegan) -> _Open:
+    def _opened(self, call: CallBegan) -> _OpenHookCall:
         """Return an open call; its message is that of the calls since the last one whose calls have all ended."""
         message_id = call.message_id or (f"step-{self._step}" if self._dialect.tells_steps else None)
-        return _Open(call, call.call_id or f"call-{self._calls}", self._at, message_id)
+        return _OpenHookCall(call, call.call_id or f"call-{self._calls}", self._at, message_id)
 
     def _ended(self, ended: CallEnded) -> None:
         place = _place(ended.call)
@@ -324,7 +326,7 @@ class HookSession:
         if ended.call.call_id:
             self._ignore_end(place)
 
-    def _publish_start(self, open_call: _Open, call: CallBegan, at_ms: int | None = None, **more: Any) -> None:
+    def _publish_start(self, open_call: _OpenHookCall, call: CallBegan, at_ms: int | None = None, **more: Any) -> None:
         open_call.published = True
         self._event(
             "tool_call.started",
@@ -335,7 +337,7 @@ class HookSession:
             **more,
         )
 
-    def _publish_end(self, open_call: _Open, ended: CallEnded) -> None:
+    def _publish_end(self, open_call: _OpenHookCall, ended: CallEnded) -> None:
         call = open_call.call if ended.looked_up or not ended.call.args else ended.call
         duration = ended.duration_ms
         if duration is None and ended.timed and open_call.published and not open_call.asked:
@@ -357,7 +359,7 @@ class HookSession:
             workspace_digest=self._evidence.state(ended.workspace, self.workspace),
         )
 
-    def _cancel(self, open_call: _Open | None) -> None:
+    def _cancel(self, open_call: _OpenHookCall | None) -> None:
         if open_call is not None:
             self._publish_end(open_call, CallEnded(open_call.call, INTERRUPTED))
             if open_call.call.call_id:
@@ -388,7 +390,7 @@ class HookSession:
             self._turn_open = True
             self._event("turn.started")
 
-    def _remove_open(self, place: str) -> _Open | None:
+    def _remove_open(self, place: str) -> _OpenHookCall | None:
         """Remove and return the oldest open call of a key."""
         twins = self._open.get(place)
         if not twins:
@@ -418,12 +420,12 @@ class HookSession:
         self._events.append(orjson.dumps(whole))
 
 
-def session_id_of(hook: Hook) -> str:
+def session_id_of(hook: HookEvent) -> str:
     """Return the id, in events, of the session of a hook; a subagent has one of its own."""
     return name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
 
 
-def _about(open_call: _Open, call: CallBegan) -> dict[str, Any]:
+def _about(open_call: _OpenHookCall, call: CallBegan) -> dict[str, Any]:
     service = call.service or open_call.call.service
     return {"call_id": open_call.call_id, "tool_name": open_call.call.tool, "service": service or None}
 

@@ -17,7 +17,7 @@ _MAX_DEPTH = 100
 
 
 @dataclass
-class Node:
+class JsonNode:
     """Value with its position in the text.
 
     Attributes:
@@ -31,11 +31,11 @@ class Node:
     start: int
     end: int = 0
     value: Any = None
-    members: dict[str, tuple[int, Node]] = field(default_factory=dict)
-    elements: list[Node] = field(default_factory=list)
+    members: dict[str, tuple[int, JsonNode]] = field(default_factory=dict)
+    elements: list[JsonNode] = field(default_factory=list)
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> JsonNode:
     """Parse a text.
 
     Raises:
@@ -110,12 +110,12 @@ def drop(text: str, path: list[str | int]) -> str:
     return text[: parent.start + 1] + (inside if inside.strip() else "") + text[parent.end - 1 :]
 
 
-def _children(parent: Node) -> list[tuple[int, Node]]:
+def _children(parent: JsonNode) -> list[tuple[int, JsonNode]]:
     """Return the start of each member or element, and its value."""
     return list(parent.members.values()) or [(one.start, one) for one in parent.elements]
 
 
-def _insert(text: str, parent: Node, name: str, value: Any) -> str:
+def _insert(text: str, parent: JsonNode, name: str, value: Any) -> str:
     """Return the text with a last member or element, on its own line and indented as its neighbours."""
     children = _children(parent)
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -144,7 +144,7 @@ def _skip(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _value(text: str, at: int, depth: int) -> Node:
+def _value(text: str, at: int, depth: int) -> JsonNode:
     if depth > _MAX_DEPTH:
         raise _fault(text, at, "fewer levels")
     mark = text[at : at + 1]
@@ -156,13 +156,13 @@ def _value(text: str, at: int, depth: int) -> Node:
     if found is None:
         raise _fault(text, at, "a value")
     try:
-        return Node(at, found.end(), json.loads(found[0]))
+        return JsonNode(at, found.end(), json.loads(found[0]))
     except ValueError as error:
         raise _fault(text, at, "a value") from error
 
 
-def _object(text: str, at: int, depth: int) -> Node:
-    node = Node(at, value={})
+def _object(text: str, at: int, depth: int) -> JsonNode:
+    node = JsonNode(at, value={})
     at = _skip(text, at + 1)
     while text[at : at + 1] != "}":
         name = _STRING.match(text, at)
@@ -180,8 +180,8 @@ def _object(text: str, at: int, depth: int) -> Node:
     return node
 
 
-def _array(text: str, at: int, depth: int) -> Node:
-    node = Node(at, value=[])
+def _array(text: str, at: int, depth: int) -> JsonNode:
+    node = JsonNode(at, value=[])
     at = _skip(text, at + 1)
     while text[at : at + 1] != "]":
         inner = _value(text, at, depth + 1)

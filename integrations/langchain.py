@@ -20,7 +20,7 @@ from langgraph.config import get_config
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from .conversation import Conversation, Conversations, is_no_call
+from .conversation import ConversationIndex, GuardConversation, is_no_call
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -57,7 +57,7 @@ class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
         """Use a guard, blocking or asynchronous; agents may share the middleware."""
         super().__init__()
-        self._conversations = Conversations(guard)
+        self._conversations = ConversationIndex(guard)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         """Report the start of a run, with the user messages since the last model message."""
@@ -107,15 +107,15 @@ class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]) -> Answer:
         """Make a guarded tool call."""
-        return _GuardedCall(self._conversation(request.state), request).make(handler)
+        return _LangchainCall(self._conversation(request.state), request).make(handler)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
         """As `wrap_tool_call`."""
-        return await _GuardedCall(self._conversation(request.state), request).amake(handler)
+        return await _LangchainCall(self._conversation(request.state), request).amake(handler)
 
-    def _conversation(self, state: Any) -> Conversation:
+    def _conversation(self, state: Any) -> GuardConversation:
         name = state.get("trustfold_session") if isinstance(state, Mapping) else None
         return self._conversations.of(name or _name(self._conversations))
 
@@ -134,15 +134,15 @@ def guarded_tool_node(
         messages_key: as of `ToolNode`.
         options: further ones of `ToolNode`, without wrappers of calls.
     """
-    conversations = Conversations(guard)
+    conversations = ConversationIndex(guard)
 
-    def call_of(request: ToolCallRequest) -> _GuardedCall:
+    def call_of(request: ToolCallRequest) -> _LangchainCall:
         state = request.state
         messages = state if isinstance(state, list) else _member(state, messages_key) or []
         conversation = conversations.of(_name(conversations))
         _report(conversation, messages, asked=True)
         alone = not messages or len(getattr(messages[-1], "tool_calls", ())) < 2
-        return _GuardedCall(conversation, request, alone=alone)
+        return _LangchainCall(conversation, request, alone=alone)
 
     def wrap(request: ToolCallRequest, execute: Callable[[ToolCallRequest], Answer]) -> Answer:
         call = call_of(request)
@@ -155,10 +155,10 @@ def guarded_tool_node(
     return ToolNode(tools, messages_key=messages_key, wrap_tool_call=wrap, awrap_tool_call=awrap, **options)
 
 
-class _GuardedCall:
+class _LangchainCall:
     """One tool call with its guard."""
 
-    def __init__(self, conversation: Conversation, request: ToolCallRequest, *, alone: bool = True) -> None:
+    def __init__(self, conversation: GuardConversation, request: ToolCallRequest, *, alone: bool = True) -> None:
         self._conversation = conversation
         self._request = request
         self._alone = alone
@@ -253,7 +253,7 @@ class _GuardedCall:
         return ToolMessage(text, tool_call_id=self._id, name=self._name, status="error")
 
 
-def _name(conversations: Conversations) -> str:
+def _name(conversations: ConversationIndex) -> str:
     """Return the session id of the running graph."""
     try:
         given = get_config().get("configurable", {})
@@ -262,7 +262,7 @@ def _name(conversations: Conversations) -> str:
     return conversations.name_for(str(given.get("thread_id") or ""))
 
 
-def _report(conversation: Conversation, messages: Sequence[Any], *, asked: bool = False) -> None:
+def _report(conversation: GuardConversation, messages: Sequence[Any], *, asked: bool = False) -> None:
     """Report the last message if it is the model's, and with `asked` the user messages before it."""
     if not messages or not isinstance(messages[-1], AIMessage):
         return

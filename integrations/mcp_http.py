@@ -13,7 +13,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from .mcp_upstream import Opener, Transport, UpstreamGone
+from .mcp_upstream import Opener, ServerRun, UpstreamGone
 
 
 class HttpSession:
@@ -50,7 +50,7 @@ def remote(url: str, headers: dict[str, str]) -> Opener:
     """Open a session with a server at an address."""
 
     @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[Transport]:
+    async def opened() -> AsyncIterator[ServerRun]:
         try:
             async with (
                 httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30.0, read=300.0)) as client,

@@ -27,7 +27,7 @@ from ..guard.session import GuardSession
 from ..guard.settings import RetryPolicy
 from ..projections.calls.keys import in_quotes
 from ..schemas.settings import SettingsOverrides
-from .mcp_upstream import Upstream, UpstreamGone
+from .mcp_upstream import RestartingServer, UpstreamGone
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class McpProxy:
         """
         self.name = name
         self._named = bool(name)
-        self.upstream: Upstream
+        self.upstream: RestartingServer
         self._guard = guard
         self._session = session
         self._to_client = to_client
@@ -360,7 +360,7 @@ class McpProxy:
 
     # --- the server's runs --------------------------------------------------------------------------------------------
 
-    async def on_up(self, again: bool) -> None:  # noqa: FBT001 - see `Upstream.run`
+    async def on_up(self, again: bool) -> None:  # noqa: FBT001 - see `RestartingServer.run`
         """Repeat the client's `initialize` to a server that was restarted."""
         if not again or not self._initialize:
             return

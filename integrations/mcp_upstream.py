@@ -40,7 +40,7 @@ class NotStarted(Exception):
         self.code = code
 
 
-class Transport(Protocol):
+class ServerRun(Protocol):
     """One run of a server."""
 
     async def send(self, line: bytes) -> None:
@@ -57,10 +57,10 @@ class Transport(Protocol):
         """End the server and wait for it; return its exit code, None without one."""
 
 
-Opener = Callable[[], "contextlib.AbstractAsyncContextManager[Transport]"]
+Opener = Callable[[], "contextlib.AbstractAsyncContextManager[ServerRun]"]
 
 
-class Upstream:
+class RestartingServer:
     """Server that is restarted when it ends.
 
     Attributes:
@@ -80,7 +80,7 @@ class Upstream:
         self._opened = opened
         self._on_line = on_line
         self._first_delay_s = delay_s
-        self.transport: Transport | None = None
+        self.transport: ServerRun | None = None
         self.down_until = 0.0
         self.closing = False
         self._begun = asyncio.Event()
@@ -214,7 +214,7 @@ def child(command: Sequence[str]) -> Opener:
     """Return an opener that starts a command as a server."""
 
     @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[Transport]:
+    async def opened() -> AsyncIterator[ServerRun]:
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=CHUNK)

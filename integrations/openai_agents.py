@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents import Agent, FunctionTool, ModelResponse, RunContextWrapper, RunHooks, Tool
 
-from .conversation import MAX_CONVERSATIONS, Conversation, Conversations, inside, is_no_call
+from .conversation import MAX_CONVERSATIONS, ConversationIndex, GuardConversation, inside, is_no_call
 
 if TYPE_CHECKING:
     from agents.tool_context import ToolContext
@@ -35,7 +35,7 @@ NOT_ASKED = "trustfold: {}. Nobody has been asked yet; call it again, and the us
 Invoke = Callable[["ToolContext[Any]", str], Awaitable[Any]]
 
 
-class TrustfoldHooks(RunHooks[Any]):
+class TrustfoldRunHooks(RunHooks[Any]):
     """Run hooks that report the model's texts and add nudges to its next request.
 
     A run and those that go on with its history are a session, unless a `guard.session` surrounds them. Hooks of your
@@ -44,7 +44,7 @@ class TrustfoldHooks(RunHooks[Any]):
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
         """Use a guard, blocking or asynchronous; runs may share the hooks."""
-        self._conversations = Conversations(guard)
+        self._conversations = ConversationIndex(guard)
         self._runs: OrderedDict[tuple[int, str], tuple[object, str]] = OrderedDict()
         self._calls: OrderedDict[str, str] = OrderedDict()
         self._asked: dict[str, list[dict[str, Any]]] = {}
@@ -92,7 +92,7 @@ class TrustfoldHooks(RunHooks[Any]):
         del agent, output
         self._conversation(context)[0].turn_over()
 
-    def _conversation(self, context: RunContextWrapper[Any], call_id: str = "") -> tuple[Conversation, bool]:
+    def _conversation(self, context: RunContextWrapper[Any], call_id: str = "") -> tuple[GuardConversation, bool]:
         """Return the conversation of a run, and whether it is new.
 
         All contexts of a run share its usage; a run that continues after an interruption is recognised by its calls.
@@ -107,7 +107,7 @@ class TrustfoldHooks(RunHooks[Any]):
                 _forget(self._runs)
         return self._conversations.of(name), known is None
 
-    def _note(self, conversation: Conversation, item: Any) -> None:
+    def _note(self, conversation: GuardConversation, item: Any) -> None:
         """Store a call that the model requests."""
         args = _read(item.arguments)
         with self._lock:
@@ -116,7 +116,7 @@ class TrustfoldHooks(RunHooks[Any]):
             if conversation.question(item.name, args):
                 self._asked.setdefault(item.name, []).append(args)
 
-    def _ask_as_needed(self, conversation: Conversation, tool: FunctionTool) -> None:
+    def _ask_as_needed(self, conversation: GuardConversation, tool: FunctionTool) -> None:
         """Make a tool require approval while one of its calls needs it.
 
         It does not always require it: if a function decides about approval, the framework asks about all arguments that
@@ -189,7 +189,7 @@ def _read(arguments: str) -> dict[str, Any]:
     return read if isinstance(read, dict) else {"arguments": read}
 
 
-def _note_compactions(conversation: Conversation, items: Iterable[Any]) -> None:
+def _note_compactions(conversation: GuardConversation, items: Iterable[Any]) -> None:
     """Report the items that stand for a shortened history, each once."""
     for item in items:
         read = item.get if isinstance(item, Mapping) else functools.partial(getattr, item)

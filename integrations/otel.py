@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 
 from ..guard.privacy import secrets_in
-from ..ingest import Defaults, Run
-from ..ingest.base import Session, attempted
-from ..ingest.otel import Before, SpanLog, is_model, is_tool
-from ..ingest.results import GOOD, Ending, failed
+from ..ingest import ImportRun, LogDefaults
+from ..ingest.base import SessionWriter, attempted
+from ..ingest.otel import ExportState, SpanLog, is_model, is_tool
+from ..ingest.results import GOOD, StatedEnding, failed
 from ..ingest.speakers import WAKING, heard
 from ..ingest.values import arguments_of, first_name, name_of, structured, text_of, time_of
 from ..schemas.otlp_spans import attributes_of, spans_of
@@ -43,11 +43,11 @@ _REFUSALS = frozenset({"reject", "denied", "abort"})
 Document = dict[str, Any]
 
 
-class Unreadable(ValueError):
+class UnreadableExport(ValueError):
     """An export that cannot be read; the message says why."""
 
 
-class Exports:
+class ExportConverter:
     """Converter of all exports to one endpoint.
 
     It remembers the earlier events of sessions between exports. Call `keep` or `undo` after each export.
@@ -56,20 +56,20 @@ class Exports:
     def __init__(self, workspace: str = "") -> None:
         """Create a converter; `workspace` is that of all events, by default the `service.name` of their resource."""
         self._workspace = workspace
-        self._before = Before()
+        self._before = ExportState()
 
     def traces(self, document: Document) -> list[bytes]:
         """Convert an export of spans, in the form of OTLP's JSON, to events.
 
         Raises:
-            Unreadable: it is not an export of spans, or the span of a call cannot be read.
+            UnreadableExport: it is not an export of spans, or the span of a call cannot be read.
         """
         _check(document, "resourceSpans")
         defaults = self._defaults()
         log = SpanLog(defaults, self._before)
         for span in attempted(document, spans_of, defaults):
             if (is_tool(span) or is_model(span)) and (span.start is None or span.end is None):
-                raise Unreadable(f"span {span.id[:32]!r} has no time, or one outside of the years 2000 to 2099")
+                raise UnreadableExport(f"span {span.id[:32]!r} has no time, or one outside of the years 2000 to 2099")
             log.add(span)
         return self._whole(list(log.events()), defaults)
 
@@ -77,7 +77,7 @@ class Exports:
         """Convert an export of log records, in the form of OTLP's JSON, to events.
 
         Raises:
-            Unreadable: it is not an export of log records, or the record of a call cannot be read.
+            UnreadableExport: it is not an export of log records, or the record of a call cannot be read.
         """
         _check(document, "resourceLogs")
         defaults = self._defaults()
@@ -96,15 +96,17 @@ class Exports:
         """The latest export was not taken; it may come again."""
         self._before.undo()
 
-    def _defaults(self) -> Defaults:
-        return Defaults(workspace=self._workspace, source="otel", run=Run(redact=redact, secrets_in=secrets_in))
+    def _defaults(self) -> LogDefaults:
+        return LogDefaults(
+            workspace=self._workspace, source="otel", run=ImportRun(redact=redact, secrets_in=secrets_in)
+        )
 
-    def _whole(self, events: list[bytes], defaults: Defaults) -> list[bytes]:
+    def _whole(self, events: list[bytes], defaults: LogDefaults) -> list[bytes]:
         if defaults.run.skipped.count:
-            raise Unreadable(defaults.run.skipped.first[0].removeprefix("otel: "))
+            raise UnreadableExport(defaults.run.skipped.first[0].removeprefix("otel: "))
         return events
 
-    def _record(self, resource: Document, record: Document, defaults: Defaults) -> Iterator[bytes]:
+    def _record(self, resource: Document, record: Document, defaults: LogDefaults) -> Iterator[bytes]:
         given = resource | attributes_of(record)
         kind = first_name(given, "event.name") or name_of(record.get("eventName")) or _body_of(record)
         name = first_name(given, "session.id", "conversation.id", "gen_ai.conversation.id")
@@ -115,7 +117,7 @@ class Exports:
         if kind not in _CALLS | _PROMPTS | _COMPACTIONS:
             return
         at = _time_of(record, given)
-        session = Session(name, defaults, first_name(given, "service.name"))
+        session = SessionWriter(name, defaults, first_name(given, "service.name"))
         session.turn, session.model = told.turn, told.model
         session.at(blake2b(orjson.dumps(record, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest())
         if kind in _PROMPTS:
@@ -128,7 +130,7 @@ class Exports:
             yield from _call(session, given, at)
 
 
-def _prompted(session: Session, text: str, at: int) -> Iterator[bytes]:
+def _prompted(session: SessionWriter, text: str, at: int) -> Iterator[bytes]:
     """Write the events of a prompt, by its speakers; a prompt whose text is withheld is the user's."""
     spoken, source = heard("" if text in _WITHHELD else text)
     if spoken or not source:
@@ -137,7 +139,7 @@ def _prompted(session: Session, text: str, at: int) -> Iterator[bytes]:
         yield from session.received(source, at, wakes=source in WAKING)
 
 
-def _call(session: Session, given: Document, at: int) -> Iterator[bytes]:
+def _call(session: SessionWriter, given: Document, at: int) -> Iterator[bytes]:
     took = _number(given.get("duration_ms"))
     call_id = first_name(given, "call_id", "tool_use_id", "tool_call_id") or "call"
     tool = first_name(given, "tool_name", "function_name")
@@ -155,7 +157,7 @@ def _plain(arguments: Document) -> Document:
     return {"command": command} if command else arguments
 
 
-def _ending(given: Document) -> Ending:
+def _ending(given: Document) -> StatedEnding:
     if str(given.get("success")).lower() != "false":
         return GOOD
     text = next((str(given[name]) for name in ("error", "error_message", "output") if given.get(name)), "")
@@ -166,14 +168,14 @@ def _ending(given: Document) -> Ending:
 
 def _check(document: Document, name: str) -> None:
     if not isinstance(document.get(name, []), list):
-        raise Unreadable(f'send an object with a list "{name}"')
+        raise UnreadableExport(f'send an object with a list "{name}"')
 
 
 def _records(document: Document) -> Iterator[tuple[Document, Document]]:
     """Log records with the attributes of their resource."""
     for resource in document.get("resourceLogs", ()):
         if not isinstance(resource, dict):
-            raise Unreadable("an element of resourceLogs is no object")
+            raise UnreadableExport("an element of resourceLogs is no object")
         about = attributes_of(resource.get("resource"))
         for scope in resource.get("scopeLogs") or ():
             records = scope.get("logRecords") if isinstance(scope, dict) else None
@@ -191,13 +193,13 @@ def _time_of(record: Document, given: Document) -> int:
     """When it happened, milliseconds.
 
     Raises:
-        Unreadable: it does not say, or no event may have that time.
+        UnreadableExport: it does not say, or no event may have that time.
     """
     times = (record.get("timeUnixNano"), given.get("event.timestamp"), record.get("observedTimeUnixNano"))
     told = next((time for time in times if time not in {None, "", "0", 0}), None)
     at = time_of(told)
     if at is None:
-        raise Unreadable("a record has no time, or one outside of the years 2000 to 2099")
+        raise UnreadableExport("a record has no time, or one outside of the years 2000 to 2099")
     return at
 
 

@@ -11,15 +11,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..guard.permission import refusal_message, way_out
-from ..guard.policy import ALLOWED, Decision, check_recorded, held_by_danger
-from ..guard.request import Call
-from ..guard.state_cache import Approval, StateView, Trust
-from ..rules.rules import Rules
+from ..guard.policy import ALLOWED, CheckDecision, check_recorded, held_by_danger
+from ..guard.request import GuardedCall
+from ..guard.state_cache import OnceApproval, StateView, TrustEntry
+from ..rules.rules import RuleSet
 from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState
 
 
-class Judgement(NamedTuple):
+class CallJudgement(NamedTuple):
     """Decision about one call.
 
     Attributes:
@@ -30,29 +30,29 @@ class Judgement(NamedTuple):
         may_try: the call needs approval, and its success would restore trust without a command.
     """
 
-    decision: Decision
+    decision: CheckDecision
     approvals: tuple[str, ...] = ()
     way_out: str = ""
     may_try: bool = False
 
 
-FREE = Judgement(ALLOWED)
+FREE = CallJudgement(ALLOWED)
 
 
-class Policy:
+class HookPolicy:
     """Decides about calls by the states of one engine.
 
     Attributes:
         view: public states; updated by the owner of the policy.
     """
 
-    def __init__(self, rules: Callable[[], Rules] = Rules) -> None:
+    def __init__(self, rules: Callable[[], RuleSet] = RuleSet) -> None:
         """Start with all states at their defaults; `rules` returns the rules in force."""
         self.view = StateView()
         self._rules = rules
         self._used: dict[str, int] = {}
 
-    def judge(self, call: Call, now_ms: int, *, use: bool = False) -> Judgement:
+    def judge(self, call: GuardedCall, now_ms: int, *, use: bool = False) -> CallJudgement:
         """Decide about a call; with `use`, approvals that let it pass are consumed."""
         rules = self._rules()
         if not rules.enabled:
@@ -66,23 +66,23 @@ class Policy:
         if decision.code == "approved" and trust is not None:
             given = self.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id, held)
             if all(approval.id not in self._used for approval in given):
-                return Judgement(decision, self._take(given, now_ms) if use else ())
+                return CallJudgement(decision, self._take(given, now_ms) if use else ())
             message = refusal_message(call.name, trust)
-            decision = Decision(allowed=True, ask=True, code="approval_required", message=message)
+            decision = CheckDecision(allowed=True, ask=True, code="approval_required", message=message)
         if trust is None or not decision.ask:
-            return Judgement(decision)
+            return CallJudgement(decision)
         way = way_out(trust)
         way += ", all of this session with --for-session in place of --once" if way else ""
-        return Judgement(decision, way_out=way, may_try=held is None and _may_recover(trust, now_ms))
+        return CallJudgement(decision, way_out=way, may_try=held is None and _may_recover(trust, now_ms))
 
-    def _take(self, given: tuple[Approval, ...], now_ms: int) -> tuple[str, ...]:
+    def _take(self, given: tuple[OnceApproval, ...], now_ms: int) -> tuple[str, ...]:
         self._used = {name: until for name, until in self._used.items() if until > now_ms}
         once = [approval for approval in given if approval.once]
         self._used.update((approval.id, approval.until_ms) for approval in once)
         return tuple(approval.id for approval in once)
 
 
-def _may_recover(trust: Trust, now_ms: int) -> bool:
+def _may_recover(trust: TrustEntry, now_ms: int) -> bool:
     """Whether a successful call now counts towards restored trust."""
     if trust.state is TrustState.RECOVERING:
         return not trust.record.recovery_pending

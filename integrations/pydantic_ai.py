@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from .conversation import Conversation, Conversations, is_no_call
+from .conversation import ConversationIndex, GuardConversation, is_no_call
 
 if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestContext
@@ -46,7 +46,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
             ask: whether to defer calls that need approval; by default if the agent's `output_type` contains
                 `DeferredToolRequests`. Otherwise the guard's setting `unattended` decides.
         """
-        self._conversations = Conversations(guard)
+        self._conversations = ConversationIndex(guard)
         self._ask = ask
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Any]) -> Any:
@@ -114,7 +114,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
         self._conversation(ctx).rejected(call.tool_name, _args(call), error, call.tool_call_id)
         raise error
 
-    def _conversation(self, ctx: RunContext[Any]) -> Conversation:
+    def _conversation(self, ctx: RunContext[Any]) -> GuardConversation:
         return self._conversations.of(self._conversations.name_for(ctx.conversation_id or ctx.run_id or ""))
 
     def _can_ask(self, ctx: RunContext[Any]) -> bool:
@@ -126,7 +126,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
 
 
 async def _guarded(
-    conversation: Conversation, call: ToolCallPart, make: Callable[[], Any], *, approved: bool | None
+    conversation: GuardConversation, call: ToolCallPart, make: Callable[[], Any], *, approved: bool | None
 ) -> Any:
     async def run(**_: Any) -> Any:
         return await make()

@@ -21,7 +21,7 @@ from strands.hooks import (
     MessageAddedEvent,
 )
 
-from .conversation import Conversation, Conversations, OpenCall
+from .conversation import ConversationIndex, FrameworkCall, GuardConversation
 
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
@@ -30,7 +30,7 @@ INTERRUPT = "trustfold"
 """Name of the interrupts."""
 
 
-class TrustfoldHooks(HookProvider):
+class TrustfoldHookProvider(HookProvider):
     """Guards the tool calls of an agent, reports texts and turns, and adds nudges to the next request.
 
     `agent.session_id` is the session id; for an agent with an id of its own that id is appended.
@@ -38,7 +38,7 @@ class TrustfoldHooks(HookProvider):
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
         """Use a guard, blocking or asynchronous; agents may share the hooks."""
-        self._conversations = Conversations(guard)
+        self._conversations = ConversationIndex(guard)
 
     def register_hooks(self, registry: HookRegistry, **_: Any) -> None:
         """Register the hooks with the agent."""
@@ -82,7 +82,7 @@ class TrustfoldHooks(HookProvider):
             about = {"type": "tool_approval", "name": name, "args": args, "description": f"trustfold: {question}"}
             answer = event.interrupt(INTERRUPT, reason=about)
             approved = answer == "approve" or (isinstance(answer, Mapping) and answer.get("type") == "approve")
-        call = OpenCall(conversation, name, args, call_id=call_id, approved=approved)
+        call = FrameworkCall(conversation, name, args, call_id=call_id, approved=approved)
         if refusal := await call.begin():
             event.cancel_tool = refusal
         else:
@@ -106,7 +106,7 @@ class TrustfoldHooks(HookProvider):
             await call.cancel()
         conversation.turn_over()
 
-    def _conversation(self, agent: Any) -> Conversation:
+    def _conversation(self, agent: Any) -> GuardConversation:
         own = f"/{agent.agent_id}" if agent.agent_id != "default" else ""
         return self._conversations.of(self._conversations.name_for(f"{agent.session_id}{own}"))
 

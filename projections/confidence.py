@@ -136,14 +136,14 @@ def source_reliability(sources: Iterable[str | float], known: Mapping[str, float
     return sum(values) / len(values) if values else NO_EVIDENCE
 
 
-class Confidence(NamedTuple):
+class CombinedConfidence(NamedTuple):
     """Combined confidence and its signals."""
 
     value: float
     signals: dict[str, float]
 
 
-def combine(signals: Mapping[str, float | None]) -> Confidence:
+def combine(signals: Mapping[str, float | None]) -> CombinedConfidence:
     """Weighted mean of the signals present; 0 without any.
 
     Raises:
@@ -155,13 +155,13 @@ def combine(signals: Mapping[str, float | None]) -> Confidence:
     present = {name: share(value, name) for name in WEIGHTS if (value := signals.get(name)) is not None}
     weight = sum(WEIGHTS[name] for name in present)
     value = sum(WEIGHTS[name] * signal for name, signal in present.items()) / weight if present else 0.0
-    return Confidence(min(1.0, value), present)
+    return CombinedConfidence(min(1.0, value), present)
 
 
 # --- synthesis ------------------------------------------------------------------------------------------------------
 
 
-class Result(NamedTuple):
+class SubcallResult(NamedTuple):
     """One recursive result.
 
     Attributes:
@@ -174,7 +174,7 @@ class Result(NamedTuple):
     cost_usd: float = 0.0
 
 
-class Synthesis(NamedTuple):
+class SynthesizedResult(NamedTuple):
     """Several results as one.
 
     Attributes:
@@ -195,10 +195,10 @@ class Synthesis(NamedTuple):
 
 
 def synthesize(
-    results: Sequence[Result],
+    results: Sequence[SubcallResult],
     strategy: SynthesisStrategy = SynthesisStrategy.WEIGHTED,
     rules: ConfidenceRules | None = None,
-) -> Synthesis:
+) -> SynthesizedResult:
     """Combine results; without any the answer is empty and its confidence 0.
 
     Equal answers count as one, in the words of the most confident of them.
@@ -217,8 +217,8 @@ def synthesize(
         share(result.confidence)
         if not 0 <= result.cost_usd < math.inf:
             raise ValueError(f"cost_usd must be a number from 0, not {result.cost_usd!r}")
-    best = max(results, key=lambda result: result.confidence, default=Result("", 0.0))
-    made = Synthesis(
+    best = max(results, key=lambda result: result.confidence, default=SubcallResult("", 0.0))
+    made = SynthesizedResult(
         content=best.content,
         confidence=best.confidence,
         strategy=strategy,
@@ -240,7 +240,7 @@ def synthesize(
             return made._replace(alternatives=tuple(reversed(others.values())))
 
 
-def _heaviest(results: Sequence[Result]) -> str:
+def _heaviest(results: Sequence[SubcallResult]) -> str:
     """Return the answer with the largest sum of confidence; of equal sums the first one."""
     weights: dict[str, float] = {}
     for result in results:
@@ -249,13 +249,13 @@ def _heaviest(results: Sequence[Result]) -> str:
     return _wording(max(weights, key=lambda answer: round(weights[answer], 9)), results)
 
 
-def _wording(answer: str, results: Sequence[Result]) -> str:
+def _wording(answer: str, results: Sequence[SubcallResult]) -> str:
     """Return an answer in the wording of its most confident result."""
     given = (result for result in results if same_answer(result.content) == answer)
     return max(given, key=lambda result: result.confidence).content
 
 
-def _consensus(made: Synthesis, confident: Sequence[Result]) -> Synthesis:
+def _consensus(made: SynthesizedResult, confident: Sequence[SubcallResult]) -> SynthesizedResult:
     """Return the majority answer of the confident results, at their mean confidence.
 
     Else the best, without consensus.

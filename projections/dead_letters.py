@@ -15,7 +15,7 @@ from ..errors import EventRejected
 from ..schemas.codec import rfc3339
 from ..schemas.envelope import output_id
 from ..security.redaction import redact_record, redact_text
-from .emitter import SCHEMA_VERSION, Output
+from .emitter import SCHEMA_VERSION, StageOutput
 from .output_redaction import key_without_secrets
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TYPE = "dead_letter"
 
 
-def dead_letter(record: SourceRecord, topic: str, partition: int, rejected: EventRejected) -> Output:
+def dead_letter(record: SourceRecord, topic: str, partition: int, rejected: EventRejected) -> StageOutput:
     """Create the dead letter of one record: redacted original bytes, position, reason code, JSON path and message.
 
     Text is kept as text; bytes that are not UTF-8 are kept as base64 under `value_base64`.
@@ -53,7 +53,7 @@ def dead_letter(record: SourceRecord, topic: str, partition: int, rejected: Even
         except UnicodeDecodeError:
             body[f"{name}_base64"] = b64encode(shown).decode()
     key = key_without_secrets(record.key.decode(errors="replace")) if record.key else ""
-    return Output("dead-letters", key, orjson.dumps(body), made, TYPE, time_ms)
+    return StageOutput("dead-letters", key, orjson.dumps(body), made, TYPE, time_ms)
 
 
 def described_without_secrets(

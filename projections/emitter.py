@@ -25,7 +25,7 @@ MAX_CAUSES = 20
 """Largest number of cause ids on one output, newest last (docs/design/contracts.md#output-events)."""
 
 
-class Output(NamedTuple):
+class StageOutput(NamedTuple):
     """Record that a stage writes.
 
     Attributes:
@@ -48,12 +48,12 @@ class Output(NamedTuple):
     own_partition: bool = False
 
 
-def is_record_of_call(output: Output) -> bool:
+def is_record_of_call(output: StageOutput) -> bool:
     """Whether an output is the record of a call, or of a report; those of its other scopes are not."""
     return output.type == "call.outcome" and output.key.partition(US)[2].startswith("tool:")
 
 
-class Envelope(TypedDict):
+class DecisionEnvelope(TypedDict):
     """Fields common to all decisions."""
 
     schema_version: str
@@ -72,7 +72,7 @@ def _type_of(record: type[msgspec.Struct]) -> str:
     return str(record.__struct_config__.tag)
 
 
-class Emitter:
+class OutputEmitter:
     """Collects the outputs of consecutive input events; ordinals restart with each cause.
 
     Attributes:
@@ -95,7 +95,7 @@ class Emitter:
 
     def __init__(self) -> None:
         """Create an emitter without outputs."""
-        self.outputs: list[Output] = []
+        self.outputs: list[StageOutput] = []
         self.counts: dict[str, int] = {}
         self.late = False
         self.origin_topic = ""
@@ -132,7 +132,7 @@ class Emitter:
         """Emit a decision; the envelope's id, time and version are filled in. Return its id."""
         return self.write(topic, record_key, decision_type(**self.envelope(decision_type), **fields))
 
-    def envelope(self, decision_type: type[DecisionBase]) -> Envelope:
+    def envelope(self, decision_type: type[DecisionBase]) -> DecisionEnvelope:
         """Return id, time and version of the next decision of a type."""
         made = self.next_id(_type_of(decision_type))
         return {"schema_version": SCHEMA_VERSION, "id": made, "time": rfc3339(self.at)}
@@ -152,9 +152,9 @@ class Emitter:
         else:
             raw = encode(value)
         self.outputs.append(
-            Output(topic, key, raw, record_id, _type_of(type(value)), self.at, self.traceparent, own_partition)
+            StageOutput(topic, key, raw, record_id, _type_of(type(value)), self.at, self.traceparent, own_partition)
         )
 
     def tombstone(self, topic: str, key: str) -> None:
         """Emit a record without a value: the key has its default state again."""
-        self.outputs.append(Output(topic, key_without_secrets(key), None, "", "", self.at))
+        self.outputs.append(StageOutput(topic, key_without_secrets(key), None, "", "", self.at))

@@ -117,7 +117,7 @@ NOTHING = SessionNews("", "")
 """Of a session of which nothing is known."""
 
 
-class Incident(NamedTuple):
+class IncidentRecord(NamedTuple):
     """One outage, or one session with trouble. Incidents sort by urgency; times are milliseconds since 1970.
 
     Attributes:
@@ -265,7 +265,7 @@ def _scope_of(key: str) -> str:
     return f"service:{escape(server)}" if server else scope
 
 
-def of_family(states: Iterable[PublicState], now_ms: int) -> list[Incident]:
+def of_family(states: Iterable[PublicState], now_ms: int) -> list[IncidentRecord]:
     """Incidents of the states of one family; what is well or handled is a row of its own."""
     found, trouble = [], []
     for state in states:
@@ -297,7 +297,7 @@ def _whole_of(states: Sequence[PublicState]) -> str:
     return tool if wide else ""
 
 
-def _outage(parts: Sequence[_Part], subject: str, now_ms: int) -> Incident:
+def _outage(parts: Sequence[_Part], subject: str, now_ms: int) -> IncidentRecord:
     states = tuple(one[4] for one in parts)
     first, word = states[0], parts[0][2]
     where = f"user:{first.user_id}" if first.scope == "user" else first.workspace_id or ""
@@ -306,14 +306,14 @@ def _outage(parts: Sequence[_Part], subject: str, now_ms: int) -> Incident:
     key = f"{first.kind}:{where}{US}{subject}" if word in CALM else f"{where}{US}{subject}"
     severity = _SEVERITY.get(word, 1)
     order, until = _order(word, severity, (since, news, min(one[3] for one in parts)), now_ms)
-    return Incident(order, key, word, severity, subject, where, since, news, until, states)
+    return IncidentRecord(order, key, word, severity, subject, where, since, news, until, states)
 
 
 def _times(state: PublicState) -> tuple[str | None, ...]:
     return getattr(state, "since", None) or state.time, getattr(state, "last_failure_at", None), state.time
 
 
-def of_session(news: SessionNews, now_ms: int) -> Incident | None:
+def of_session(news: SessionNews, now_ms: int) -> IncidentRecord | None:
     """Incident of a session; None if nothing is wrong with it."""
     worst = max((one.severity for one in news.patterns), default=1)
     began = [one.since_ms for one in news.asks] + [one.since_ms for one in news.patterns] or list(news.lost)
@@ -327,7 +327,7 @@ def of_session(news: SessionNews, now_ms: int) -> Incident | None:
         word = "unknown"
     severity = max(worst, _SEVERITY.get(word, 1))
     order, until = _order(word, severity, (min(began), news.news_ms, until), now_ms)
-    return Incident(
+    return IncidentRecord(
         order, f"session:{news.session_id}", word, severity, news.session_id, news.workspace, min(began), news.news_ms,
         until, session=news,
     )  # fmt: skip
@@ -344,7 +344,7 @@ def _order(word: str, severity: int, times_ms: tuple[int, int, int], now_ms: int
     return (group, band, -severity, _PLACE[word], -since), until
 
 
-def ranked(states: Iterable[PublicState], sessions: Iterable[SessionNews], now_ms: int) -> list[Incident]:
+def ranked(states: Iterable[PublicState], sessions: Iterable[SessionNews], now_ms: int) -> list[IncidentRecord]:
     """All incidents of a time, most urgent first, without what is well or handled."""
     families: dict[str, list[PublicState]] = {}
     for state in states:

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ..rules.rules import Rules
-from .emitter import Output
+from ..rules.rules import RuleSet
+from .emitter import StageOutput
 from .processor import StageProcessor
 from .rule_source import TOPIC as SETTINGS
 from .rule_source import RuleSource, source_of
-from .stage import Stage
+from .stage import TopologyStage
 from .topology import STAGE_OF_TOPIC, STAGES
 
 
@@ -47,12 +47,12 @@ class LocalTopology:
 
     def __init__(
         self,
-        rules: Rules | RuleSource,
+        rules: RuleSet | RuleSource,
         *,
         load: Load = lambda _stage, _key: None,
         next_offsets: dict[str, int] | None = None,
         choose: Callable[[str, LogRecord], RuleSource] | None = None,
-        stages: Iterable[Stage[Any]] = STAGES,
+        stages: Iterable[TopologyStage[Any]] = STAGES,
     ) -> None:
         """Start from stored states (`load` by stage name and key) at the given log positions.
 
@@ -79,13 +79,13 @@ class LocalTopology:
 
     def feed(
         self, topic: str, values: Iterable[bytes | None], *, timestamp: int = -1, key: bytes | None = None
-    ) -> list[Output]:
+    ) -> list[StageOutput]:
         """Append records to a source topic and fold them and all they cause; return every output, in order.
 
         Outputs to source topics (outcomes, standings, appended events) are folded before the next record is read, so
         the decisions of one event are contiguous.
         """
-        left: list[Output] = []
+        left: list[StageOutput] = []
         for value in values:
             offset = self.next_offsets[topic]
             self.next_offsets[topic] = offset + 1
@@ -106,19 +106,19 @@ class LocalTopology:
         times = [due for processor in self.processors.values() if (due := processor.next_due()) is not None]
         return min(times, default=None)
 
-    def tick(self, now: int) -> list[Output]:
+    def tick(self, now: int) -> list[StageOutput]:
         """Append and fold everything due at or before `now`, until nothing is."""
-        left: list[Output] = []
+        left: list[StageOutput] = []
         while due := self.due(now):
             for output in due:
                 left += self.append(output)
         return left
 
-    def due(self, now: int) -> list[Output]:
+    def due(self, now: int) -> list[StageOutput]:
         """Return records to `append` for all deadlines at or before `now`; each is returned once."""
         return [output for processor in self.processors.values() for output in processor.due(now)]
 
-    def append(self, output: Output) -> list[Output]:
+    def append(self, output: StageOutput) -> list[StageOutput]:
         """Append a record to its topic and fold it and all it causes; return it and every output, in order."""
         if output.topic not in self._folding:
             return [output]

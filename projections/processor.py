@@ -17,16 +17,16 @@ from itertools import islice
 from typing import Any
 
 from ..errors import EventRejected, RejectReason
-from ..rules.rules import Rules
+from ..rules.rules import RuleSet
 from ..schemas.envelope import traceparent_of
 from ..schemas.event_base import EARLIEST, LATEST
 from ..schemas.events import epoch_ms
 from ..schemas.outcomes import US
 from .dead_letters import dead_letter, described_without_secrets
-from .emitter import Emitter, Output
+from .emitter import OutputEmitter, StageOutput
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, codec_of, header
-from .stage import HOUR_MS, KeyState, Retention, SourceRecord, Stage
+from .stage import HOUR_MS, KeyState, SourceRecord, StateRetention, TopologyStage
 
 CLOCK_TOLERANCE_MS = 60_000
 """Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
@@ -61,9 +61,9 @@ class StageProcessor:
 
     def __init__(
         self,
-        stage: Stage[Any],
+        stage: TopologyStage[Any],
         partition: int,
-        rules: Rules | RuleSource,
+        rules: RuleSet | RuleSource,
         load: Callable[[bytes], bytes | None] = lambda _key: None,
     ) -> None:
         """Start without decoded states; `load` returns the stored snapshot of a key, or None."""
@@ -77,7 +77,7 @@ class StageProcessor:
         self._slots = {topic: slot for slot, topic in enumerate(stage.sources)}
         self._live: dict[str, KeyState] = {}
         self._dirty: dict[str, KeyState] = {}
-        self._emit = Emitter()
+        self._emit = OutputEmitter()
         self._emit.origin_partition = partition
         self._due_heap: list[tuple[int, str]] = []
         self._due_known: dict[str, int] = {}
@@ -87,7 +87,7 @@ class StageProcessor:
         self._expiring: dict[str, int] = {}
         self._arrivals = self._idle_until = 0
 
-    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0912, PLR0915 - one hot loop
+    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[StageOutput]:  # noqa: C901, PLR0912, PLR0915 - one hot loop
         """Fold records of one source topic, in order, and return their outputs.
 
         Bad input never raises: it becomes an output on `dead-letters`. Changed rules apply from the next call on. With
@@ -209,7 +209,7 @@ class StageProcessor:
                 self._schedule(key, now_due)
         return None
 
-    def due(self, now: int) -> list[Output]:
+    def due(self, now: int) -> list[StageOutput]:
         """Return the events to append to the stage's own source topic for all deadlines at or before `now`.
 
         Each is returned once; it takes effect when it is read back from the log.
@@ -232,7 +232,7 @@ class StageProcessor:
         del self._expiring[key]
         state = self._state_of(key)
         active_at = state.arrived or state.clock
-        if active_at + self._idle_ms() <= due and self.stage.retention(state) is Retention.NOTIFY:
+        if active_at + self._idle_ms() <= due and self.stage.retention(state) is StateRetention.NOTIFY:
             self._emit.begin(f"{key}@{due}", due)
             self.stage.append_timer(state, key, due, self._emit)
 
@@ -244,7 +244,7 @@ class StageProcessor:
         self._due_appended.discard(key)
         heapq.heappush(self._due_heap, (due, key))
 
-    def republish(self, keys: Iterable[bytes]) -> list[Output]:
+    def republish(self, keys: Iterable[bytes]) -> list[StageOutput]:
         """Return the public states of stored keys that are not at their default; no state changes.
 
         An output's id derives from its key and the key's stream time, so that a repetition has the same.
@@ -261,7 +261,7 @@ class StageProcessor:
         return outputs
 
     def counted(self) -> dict[str, int]:
-        """Return the counters of the folds since the last call (`Emitter.count`); they are not part of any state."""
+        """Return the counters of the folds since the last call (`OutputEmitter.count`); no state contains them."""
         counts, self._emit.counts = self._emit.counts, {}
         return counts
 
@@ -311,14 +311,14 @@ class StageProcessor:
                 self._idle.add(raw_key, active_at)
                 continue
             retention = stage.retention(state)
-            if retention is Retention.DROP and key not in self._dirty:
+            if retention is StateRetention.DROP and key not in self._dirty:
                 dropped.append((raw_key, None))
                 self._emit.count("dropped")
                 self._live.pop(key, None)
                 self._due_known.pop(key, None)
                 self._dropped.add(key)
                 continue
-            if retention is Retention.NOTIFY:
+            if retention is StateRetention.NOTIFY:
                 self._expiring[key] = active_at + idle_ms
             self._idle.add(raw_key, now)
         return dropped

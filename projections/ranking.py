@@ -23,7 +23,7 @@ from .scenario import TAG_PREFIX, content_words, name_words
 DAY_S = 86_400.0
 
 
-class Similarity(Protocol):
+class TextSimilarity(Protocol):
     """Similarity of texts in meaning."""
 
     def scores(self, text: str, others: Sequence[str]) -> Sequence[float]:
@@ -83,7 +83,7 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return min(1.0, max(0.0, cosine)) if isfinite(cosine) else 0.0
 
 
-class Candidate(NamedTuple):
+class RankCandidate(NamedTuple):
     """Tool to rank.
 
     Attributes:
@@ -96,7 +96,7 @@ class Candidate(NamedTuple):
     service: str = ""
 
 
-class Ranked(NamedTuple):
+class ToolRank(NamedTuple):
     """Rank of one tool, with its factors.
 
     Attributes:
@@ -121,12 +121,12 @@ class Ranked(NamedTuple):
 
 def rank_tools(
     scenario: str,
-    tools: Sequence[Candidate],
+    tools: Sequence[RankCandidate],
     states: Iterable[StateUpdated],
     now: datetime,
     rules: QualityRules,
-    similarity: Similarity | None = None,
-) -> list[Ranked]:
+    similarity: TextSimilarity | None = None,
+) -> list[ToolRank]:
     """Rank tools for a scenario, best first; equal ones keep their given order.
 
     Available and untagged tools come first, by rank; then tagged ones; then unavailable ones. Tags and demotions move a
@@ -160,7 +160,7 @@ def rank_tools(
             available = available and not _lasts(state.unavailable_until, now)
             failed_at, demotion = _demotion(scenario, state, now, rules, similarity)
         rank = max(0.0, closeness - demotion) * quality
-        ranked.append(Ranked(tool, rank, closeness, demotion, quality, failed_at, tag, available))
+        ranked.append(ToolRank(tool, rank, closeness, demotion, quality, failed_at, tag, available))
     return sorted(ranked, key=lambda one: (not one.similarity, not one.available, bool(one.tag), -one.rank))
 
 
@@ -188,7 +188,7 @@ def _not_for(scenario: str, state: QualityUpdated, now: datetime) -> str:
 
 
 def _demotion(
-    scenario: str, state: QualityUpdated, now: datetime, rules: QualityRules, similarity: Similarity
+    scenario: str, state: QualityUpdated, now: datetime, rules: QualityRules, similarity: TextSimilarity
 ) -> tuple[str, float]:
     """Return the past failure with the largest reduction for a scenario, and that reduction."""
     failed = list(state.failed_scenarios)

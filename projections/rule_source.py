@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import EventRejected, RejectReason
-from ..rules.levels import Level, Levels, check, layered, set_by
-from ..rules.older_shapes import Misfit, shown
-from ..rules.rules import Rules
+from ..rules.levels import Levels, SettingLevel, check, layered, set_by
+from ..rules.older_shapes import RulesMisfit, shown
+from ..rules.rules import RuleSet
 from ..schemas.codec import decode_settings
 from ..schemas.settings import SettingsOverrides
 from .dead_letters import dead_letter
 
 if TYPE_CHECKING:
-    from .emitter import Output
+    from .emitter import StageOutput
     from .stage import SourceRecord
 
 TOPIC = "settings"
@@ -51,7 +51,7 @@ class RulesInForce(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
         environment: overrides of the environment.
     """
 
-    base: Rules = Rules()
+    base: RuleSet = RuleSet()
     environment: SettingsOverrides = SettingsOverrides()
 
 
@@ -92,15 +92,15 @@ class RuleSource:
 
     __slots__ = ("_resolved", "_scopes", "base", "changes", "environment", "rules", "scoped")
 
-    def __init__(self, base: Rules | None = None, environment: SettingsOverrides | None = None) -> None:
+    def __init__(self, base: RuleSet | None = None, environment: SettingsOverrides | None = None) -> None:
         """Start without scope overrides."""
-        self.base = base or Rules()
+        self.base = base or RuleSet()
         self.environment = environment
         self._scopes: dict[str, SettingsOverrides] = {}
         self.changes = 0
         self._swap()
 
-    def rebase(self, base: Rules) -> None:
+    def rebase(self, base: RuleSet) -> None:
         """Replace the base rules; effective from the next batch on."""
         self.base = base
         self._swap()
@@ -133,16 +133,16 @@ class RuleSource:
         """Set the overrides of one scope, `user:ID` or `workspace:ID`; None or empty overrides clear it.
 
         Raises:
-            Misfit: the overrides are invalid; the previous ones are kept.
+            RulesMisfit: the overrides are invalid; the previous ones are kept.
         """
         if overrides is None or not set_by(overrides):
             self._scopes.pop(scope, None)
         else:
-            check(Level(scope.partition(":")[0]), overrides, self.rules)
+            check(SettingLevel(scope.partition(":")[0]), overrides, self.rules)
             self._scopes[scope] = overrides
         self._forget()
 
-    def fold(self, record: SourceRecord, partition: int) -> Output | None:
+    def fold(self, record: SourceRecord, partition: int) -> StageOutput | None:
         """Apply one record of the `settings` topic; return its dead letter if it is invalid."""
         key = (record.key or b"").decode(errors="replace")
         try:
@@ -157,11 +157,11 @@ class RuleSource:
             self.set(changed.scope, changed.overrides)
         except EventRejected as rejected:
             return dead_letter(record, TOPIC, partition, rejected)
-        except Misfit as misfit:
+        except RulesMisfit as misfit:
             return dead_letter(record, TOPIC, partition, rejected_overrides(misfit, "$.overrides"))
         return None
 
-    def of(self, workspace: str, user: str, session: str = "") -> Rules:
+    def of(self, workspace: str, user: str, session: str = "") -> RuleSet:
         """Return the rules for a workspace, a user and a session's overrides (as of `session_overrides`)."""
         workspace, user = f"workspace:{workspace}", f"user:{user}"
         known = self._scopes
@@ -183,18 +183,18 @@ class RuleSource:
 
     def _levels(self, workspace: str, user: str, session: str) -> Levels:
         return {
-            Level.ENVIRONMENT: self.environment,
-            Level.SESSION: _decode(session) if session else None,
-            Level.WORKSPACE: self._scopes.get(workspace),
-            Level.USER: self._scopes.get(user),
+            SettingLevel.ENVIRONMENT: self.environment,
+            SettingLevel.SESSION: _decode(session) if session else None,
+            SettingLevel.WORKSPACE: self._scopes.get(workspace),
+            SettingLevel.USER: self._scopes.get(user),
         }
 
     def _swap(self) -> None:
-        self.rules = layered(self.base, {Level.ENVIRONMENT: self.environment})
+        self.rules = layered(self.base, {SettingLevel.ENVIRONMENT: self.environment})
         self._forget()
 
     def _forget(self) -> None:
-        self._resolved: dict[tuple[str, str, str], Rules] = {}
+        self._resolved: dict[tuple[str, str, str], RuleSet] = {}
         self.scoped = bool(self._scopes)
         self.changes += 1
 
@@ -205,12 +205,12 @@ def fingerprint(rules: RulesInForce) -> str:
     return blake2b(kept, digest_size=6).hexdigest()
 
 
-def source_of(rules: Rules | RuleSource) -> RuleSource:
+def source_of(rules: RuleSet | RuleSource) -> RuleSource:
     """Return a source; plain rules become one without scope overrides."""
     return rules if isinstance(rules, RuleSource) else RuleSource(rules)
 
 
-def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:
+def session_overrides(overrides: SettingsOverrides, rules: RuleSet) -> str:
     """Encode a session's overrides for its state: JSON of the set fields; empty without any.
 
     Raises:
@@ -219,8 +219,8 @@ def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:
     if not set_by(overrides):
         return ""
     try:
-        check(Level.SESSION, overrides, rules)
-    except Misfit as misfit:
+        check(SettingLevel.SESSION, overrides, rules)
+    except RulesMisfit as misfit:
         raise rejected_overrides(misfit, "$.settings") from misfit
     kept: bytes = _encode(overrides)
     if len(kept) > MAX_SESSION_BYTES:
@@ -232,7 +232,7 @@ def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:
     return kept.decode()
 
 
-def rejected_overrides(misfit: Misfit, above: str) -> EventRejected:
+def rejected_overrides(misfit: RulesMisfit, above: str) -> EventRejected:
     """Return the rejection of a record with invalid overrides."""
     where = shown(misfit.path)
     return EventRejected(RejectReason.BAD_VALUE, f"{above}.{where}" if where else above, misfit.what)

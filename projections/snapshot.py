@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from ..errors import StateIncompatible
-from .stage import KeyState, Stage
+from .stage import KeyState, TopologyStage
 
 StateT = TypeVar("StateT", bound=KeyState)
 
@@ -89,6 +89,6 @@ class SnapshotCodec(Generic[StateT]):
         return state
 
 
-def codec_of(stage: Stage[StateT]) -> SnapshotCodec[StateT]:
+def codec_of(stage: TopologyStage[StateT]) -> SnapshotCodec[StateT]:
     """Return the codec for the states of a stage."""
     return SnapshotCodec(stage.state_type, stage.state_version)

@@ -12,15 +12,15 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from ..errors import EventRejected, RejectReason
-from ..rules.rules import Rules
-from .emitter import Emitter
+from ..rules.rules import RuleSet
+from .emitter import OutputEmitter
 
 IdleRule = Literal["session_idle_hours", "key_idle_hours", "fleet_idle_hours"]
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 
 
-class Retention(Enum):
+class StateRetention(Enum):
     """Whether the state of an idle key can be dropped."""
 
     KEEP = "keep"
@@ -76,7 +76,7 @@ def internal_decoder(union: Any, what: str) -> Callable[[bytes], Any]:
 StateT = TypeVar("StateT", bound=KeyState)
 
 
-class Stage(Protocol[StateT]):
+class TopologyStage(Protocol[StateT]):
     """One stage of the topology."""
 
     @property
@@ -116,28 +116,28 @@ class Stage(Protocol[StateT]):
     def scopes(self, state: StateT, event: Any) -> tuple[str, str, str]:
         """Return whose settings apply to an event: workspace, user, and the session's overrides."""
 
-    def fold(self, state: StateT, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
+    def fold(self, state: StateT, event: Any, at: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Fold one event into its key's state at stream time `at`, and emit the decisions."""
 
     def is_appended(self, event: Any) -> bool:
         """Whether trustfold appended the event to the stage's source, and it is no activity of the key."""
 
-    def retention(self, state: StateT) -> Retention:
+    def retention(self, state: StateT) -> StateRetention:
         """Return whether the state of an idle key can be dropped."""
 
-    def expire(self, state: StateT, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: StateT, key: str, at: int, rules: RuleSet, emit: OutputEmitter) -> bool:
         """Emit the end of an ended state at stream time `at`; return False if it must be kept."""
 
-    def republish(self, state: StateT, at: int, rules: Rules, emit: Emitter) -> None:
+    def republish(self, state: StateT, at: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Emit what the state has on `state` once more, for followers that have lost it; the state may be changed."""
 
-    def append_timer(self, state: StateT, key: str, at: int, emit: Emitter) -> None:
+    def append_timer(self, state: StateT, key: str, at: int, emit: OutputEmitter) -> None:
         """Append a timer record to the stage's own source topic at which followers are notified of an end."""
 
     def due_at(self, state: StateT) -> int | None:
         """Return the next deadline of the state, milliseconds; None without one."""
 
-    def due(self, state: StateT, key: str, now: int, rules: Rules, emit: Emitter) -> None:
+    def due(self, state: StateT, key: str, now: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Emit, to the stage's own source topic, the events for all deadlines at or before `now`."""
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from .fleet.stage import FleetStage
 from .session.stage import SessionStage
-from .stage import Stage
+from .stage import TopologyStage
 from .tool.stage import ToolStage
 
-STAGES: tuple[Stage[Any], ...] = (SessionStage(), ToolStage(), FleetStage())
+STAGES: tuple[TopologyStage[Any], ...] = (SessionStage(), ToolStage(), FleetStage())
 """Stages in the order of the flow: a later stage reads what an earlier one writes."""
 
 DECISION_TOPICS = ("escalations", "breakers", "nudges", "suggestions")
 """Topics whose records are decisions for consumers; `state` repeats them as the latest state per key."""
 
-STAGE_OF_TOPIC: dict[str, Stage[Any]] = {topic: stage for stage in STAGES for topic in stage.sources}
+STAGE_OF_TOPIC: dict[str, TopologyStage[Any]] = {topic: stage for stage in STAGES for topic in stage.sources}

@@ -9,13 +9,13 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..history.errors import HistoryError, HistoryFull
 from ..history.files import APPENDED_PARTITION
-from ..history.recorder import Recorder
-from ..projections.emitter import Output, is_record_of_call
+from ..history.recorder import PartitionRecorder
+from ..projections.emitter import StageOutput, is_record_of_call
 from ..projections.local_topology import LocalTopology
 from ..projections.rule_source import RULES_TOPIC, RuleSource
-from ..rules.rules import Rules
+from ..rules.rules import RuleSet
 from ..security.redaction import redact_record
-from ..streams.embedded.recorded_lines import UNKNOWN, Arrivals, Line
+from ..streams.embedded.recorded_lines import UNKNOWN, ArrivalOrder, RecordedLine
 from ..streams.embedded.replay import STDIN, open_lines
 from .store import APPENDED_TOPICS, OUTPUT_TOPICS
 
@@ -29,7 +29,10 @@ def files_source(names: Iterable[str]) -> str:
 
 
 def record_files(
-    recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: Callable[[int], None] = lambda _size: None
+    recorder: PartitionRecorder,
+    names: tuple[str, ...],
+    rules: RuleSet,
+    advance: Callable[[int], None] = lambda _size: None,
 ) -> None:
     """Fold every line of every file, and record events and decisions; recording the same files again adds nothing.
 
@@ -53,7 +56,9 @@ def record_files(
         ) from full
 
 
-def _record(recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: Callable[[int], None]) -> None:
+def _record(
+    recorder: PartitionRecorder, names: tuple[str, ...], rules: RuleSet, advance: Callable[[int], None]
+) -> None:
     recorder.from_source(files_source(names))
     for topic in (*_INPUTS, *OUTPUT_TOPICS):
         if recorder.own(topic, 0) and STDIN in names:
@@ -66,7 +71,7 @@ def _record(recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: C
     places: Counter[tuple[str, int]] = Counter()
     _add(recorder, places, RULES_TOPIC, 0, None, source.in_force())
 
-    def keep(outputs: list[Output]) -> None:
+    def keep(outputs: list[StageOutput]) -> None:
         for output in outputs:
             appended = output.topic == "events" or is_record_of_call(output)
             if output.topic in OUTPUT_TOPICS or appended:
@@ -84,7 +89,7 @@ def _record(recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: C
 
 
 def _add(
-    recorder: Recorder,
+    recorder: PartitionRecorder,
     places: Counter[tuple[str, int]],
     topic: str,
     partition: int,
@@ -96,8 +101,8 @@ def _add(
     places[topic, partition] = offset + 1
 
 
-def _lines(names: tuple[str, ...]) -> Iterator[Line]:
-    arrivals = Arrivals()
+def _lines(names: tuple[str, ...]) -> Iterator[RecordedLine]:
+    arrivals = ArrivalOrder()
     for name in names:
         with open_lines(name) as lines:
             yield from arrivals.of(value for line in lines if (value := line.strip()))

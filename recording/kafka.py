@@ -28,13 +28,13 @@ from ..errors import ConfigError, TrustfoldError
 from ..history.errors import HistoryError, HistoryFull, HistoryTaken
 from ..history.files import claim, kafka_source
 from ..history.parquet import RECORDED_TOPICS
-from ..history.recorder import Place, Recorder
+from ..history.recorder import PartitionRecorder, Place
 from ..streams.kafka.access import RIGHTS_ERRORS, hidden_topics_error
 from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
 from ..streams.kafka.records import connected_admin, ended
 from ..streams.kafka.settings import KafkaSettings
-from ..streams.kafka.topic_metadata import Cluster, Found
+from ..streams.kafka.topic_metadata import ClusterDescription, TopicDescription
 from ..streams.kafka.topic_metadata import describe as describe_topics
 from .status import LOOP_STUCK_S, RecordingStatus
 
@@ -71,7 +71,7 @@ class RecorderWatch(BrokerWatch):
         """Error message for a topic whose id has changed, with its remedy."""
         return f"topic {name} was deleted and created again under the running recorder. {_ELSEWHERE}"
 
-    def repartitioned(self, _name: str, _before: Found, _now: Found) -> str:
+    def repartitioned(self, _name: str, _before: TopicDescription, _now: TopicDescription) -> str:
         """No error for added partitions: the group assigns them."""
         return ""
 
@@ -81,7 +81,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: PartitionRecorder,
         settings: KafkaSettings,
         *,
         group: str = "",
@@ -175,7 +175,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                 async with asyncio.timeout(LEAVE_S):
                     await self._consumer.stop()
 
-    def _check_ids(self, cluster: Cluster) -> None:
+    def _check_ids(self, cluster: ClusterDescription) -> None:
         """Compare the topics' ids with those of the recorded topics; brokers before 2.8 have none.
 
         Raises:
@@ -375,7 +375,7 @@ def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> C
     )
 
 
-async def _described(settings: KafkaSettings, topics: list[str]) -> Cluster:
+async def _described(settings: KafkaSettings, topics: list[str]) -> ClusterDescription:
     """Description of the cluster and of topics (real names); waits until every partition has a leader.
 
     Raises:

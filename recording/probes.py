@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..streams.kafka.settings import KafkaSettings
-from ..streams.probe_server import Probe, ProbeServer
+from ..streams.probe_server import HealthProbe, ProbeServer
 from .status import RecordingStatus
 
 
@@ -20,7 +20,7 @@ def probed(status: RecordingStatus, settings: KafkaSettings, *, once: bool) -> I
     if once or settings.web_port is None:
         yield
         return
-    probe = Probe(status.alive, status.ready, status.body, _metrics_of(status))
+    probe = HealthProbe(status.alive, status.ready, status.body, _metrics_of(status))
     server = ProbeServer(probe, settings.web_bind, settings.web_port)
     try:
         yield

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from ..history.recorder import Recorder
+from ..history.recorder import PartitionRecorder
 
 if TYPE_CHECKING:
     from ..streams.kafka.broker_watch import BrokerWatch
@@ -41,7 +41,7 @@ class RecordingStatus:
         failure: why it has ended; empty while it runs.
     """
 
-    def __init__(self, recorder: Recorder, *, stuck_s: float = STORE_STUCK_S) -> None:
+    def __init__(self, recorder: PartitionRecorder, *, stuck_s: float = STORE_STUCK_S) -> None:
         """Status of a recording that starts."""
         self.recorder, self.stuck_s = recorder, stuck_s
         self.turned_at = time.monotonic()

@@ -13,11 +13,11 @@ from ..errors import ConfigError
 from ..history.errors import HistoryFull
 from ..history.files import APPENDED_PARTITION, store_source
 from ..history.parquet import RECORDED_TOPICS
-from ..history.recorder import Recorder
+from ..history.recorder import PartitionRecorder
 from ..projections.topology import DECISION_TOPICS
 from ..security.private_files import make_file
 from ..streams.embedded.store import STORE_ID
-from ..streams.embedded.store_views import Copied, Views
+from ..streams.embedded.store_views import CopiedRecord, StoreViews
 from .status import RecordingStatus
 
 PAGE = 2000
@@ -46,7 +46,7 @@ def source_of_store(path: Path) -> str:
     Raises:
         StoreError: there is no such store.
     """
-    with closing(Views.open(path)) as views:
+    with closing(StoreViews.open(path)) as views:
         return store_source(views.noted(STORE_ID), path)
 
 
@@ -55,7 +55,7 @@ class StoreRecording:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: PartitionRecorder,
         path: Path,
         *,
         keep_days: int | None = None,
@@ -69,7 +69,7 @@ class StoreRecording:
                 records it.
         """
         recorder.from_source(source_of_store(path))
-        self._recorder, self._path, self._tail = recorder, path, Views.open(path)
+        self._recorder, self._path, self._tail = recorder, path, StoreViews.open(path)
         self._keep_days, self._say = keep_days, say
         self._file = _file(path)
         self._marker = recorder.root / POSITIONS
@@ -159,7 +159,7 @@ class StoreRecording:
             self._outputs = record.offset
         return len(log) + len(outputs)
 
-    def _add(self, record: Copied, partition: int) -> None:
+    def _add(self, record: CopiedRecord, partition: int) -> None:
         self._recorder.add(record.topic, partition, record.offset, record.arrived_ms, record.key, record.value)
 
     def _flush(self, stopped: threading.Event) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, inspect
 
-from .rules import Rules
+from .rules import RuleSet
 
 Step = str | int
 
@@ -22,7 +22,7 @@ _WORD_CHOICE = re.compile(r"\^\((\w+(?:\|\w+)+)\)\$")
 _COLLECTIONS = (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspect.VarTupleType)
 
 
-def allowed_at(path: Sequence[Step], kind: type[Struct] = Rules, *, key: bool = False) -> str | None:
+def allowed_at(path: Sequence[Step], kind: type[Struct] = RuleSet, *, key: bool = False) -> str | None:
     """Describe the allowed values at a path, e.g. `a whole number from 1 to 100`; None if there is no such path.
 
     Args:
@@ -38,14 +38,14 @@ def allowed_at(path: Sequence[Step], kind: type[Struct] = Rules, *, key: bool = 
     if key:
         return next((_words(one.key_type) for one in _members(node) if isinstance(one, inspect.DictType)), None)
     words = [_words(one) for one in _members(node)]
-    if kind is Rules and any(isinstance(one, inspect.NoneType) for one in _alternatives(node)):
+    if kind is RuleSet and any(isinstance(one, inspect.NoneType) for one in _alternatives(node)):
         words.append(f'"{OFF}" (null in JSON)')
     return ", or ".join(words)
 
 
 def without_off(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document with disabled thresholds as null; other texts and booleans are unchanged."""
-    return {name: _without_off(value, _below(_type_of(Rules), name)) for name, value in document.items()}
+    return {name: _without_off(value, _below(_type_of(RuleSet), name)) for name, value in document.items()}
 
 
 def given_at(document: Any, path: Sequence[Step]) -> str:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ..schemas.vocabulary import NudgeLevel, Pattern, PatternSeverity
+from ..schemas.vocabulary import NudgeLevel, PatternSeverity, PatternType
 from .base import Count, Ratio, RulesBase, Seconds
 
 
-class Ladder(RulesBase, kw_only=True, frozen=True):
+class SeverityLadder(RulesBase, kw_only=True, frozen=True):
     """Repetitions at which a pattern is minor, moderate and severe; None: it never gets that severe.
 
     Raises:
@@ -86,38 +86,38 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
 
     enabled: bool = True
     window_steps: Annotated[int, Meta(ge=6, le=100)] = 30
-    repetitive_calls: Ladder = Ladder(minor=3, moderate=4, severe=6)
-    repetitive_calls_with_news: Ladder = Ladder(minor=4, moderate=5, severe=7)
-    repetitive_calls_with_effects: Ladder = Ladder(minor=6, moderate=None, severe=None)
-    error_retry_loop: Ladder = Ladder(minor=3, moderate=4, severe=6)
-    error_retry_by_tool: dict[str, Ladder] = {}
-    same_error_loop: Ladder = Ladder(minor=5, moderate=8, severe=12)
-    failure_streak: Ladder = Ladder(minor=6, moderate=9, severe=None)
-    missing_environment: Ladder = Ladder(minor=3, moderate=5, severe=None)
-    alternating_loop: Ladder = Ladder(minor=3, moderate=4, severe=6)
-    stagnation: Ladder = Ladder(minor=6, moderate=10, severe=15)
-    reread: Ladder = Ladder(minor=6, moderate=10, severe=None)
-    self_appending: Ladder = Ladder(minor=5, moderate=8, severe=None)
-    introspection_loop: Ladder = Ladder(minor=3, moderate=5, severe=8)
-    planning_loop: Ladder = Ladder(minor=3, moderate=5, severe=8)
-    poll: Ladder = Ladder(minor=10, moderate=20, severe=None)
+    repetitive_calls: SeverityLadder = SeverityLadder(minor=3, moderate=4, severe=6)
+    repetitive_calls_with_news: SeverityLadder = SeverityLadder(minor=4, moderate=5, severe=7)
+    repetitive_calls_with_effects: SeverityLadder = SeverityLadder(minor=6, moderate=None, severe=None)
+    error_retry_loop: SeverityLadder = SeverityLadder(minor=3, moderate=4, severe=6)
+    error_retry_by_tool: dict[str, SeverityLadder] = {}
+    same_error_loop: SeverityLadder = SeverityLadder(minor=5, moderate=8, severe=12)
+    failure_streak: SeverityLadder = SeverityLadder(minor=6, moderate=9, severe=None)
+    missing_environment: SeverityLadder = SeverityLadder(minor=3, moderate=5, severe=None)
+    alternating_loop: SeverityLadder = SeverityLadder(minor=3, moderate=4, severe=6)
+    stagnation: SeverityLadder = SeverityLadder(minor=6, moderate=10, severe=15)
+    reread: SeverityLadder = SeverityLadder(minor=6, moderate=10, severe=None)
+    self_appending: SeverityLadder = SeverityLadder(minor=5, moderate=8, severe=None)
+    introspection_loop: SeverityLadder = SeverityLadder(minor=3, moderate=5, severe=8)
+    planning_loop: SeverityLadder = SeverityLadder(minor=3, moderate=5, severe=8)
+    poll: SeverityLadder = SeverityLadder(minor=10, moderate=20, severe=None)
     fast_poll_seconds: Seconds = 10
     slow_poll_seconds: Seconds = 1800
-    announce_no_action: Ladder = Ladder(minor=2, moderate=3, severe=4)
-    announce_no_action_in_turn: Ladder = Ladder(minor=3, moderate=4, severe=6)
-    announce_no_action_by_structure: Ladder = Ladder(minor=4, moderate=6, severe=8)
+    announce_no_action: SeverityLadder = SeverityLadder(minor=2, moderate=3, severe=4)
+    announce_no_action_in_turn: SeverityLadder = SeverityLadder(minor=3, moderate=4, severe=6)
+    announce_no_action_by_structure: SeverityLadder = SeverityLadder(minor=4, moderate=6, severe=8)
     announce_phrases: tuple[str, ...] = ()
-    restated: Ladder = Ladder(minor=4, moderate=6, severe=10)
+    restated: SeverityLadder = SeverityLadder(minor=4, moderate=6, severe=10)
     restated_share: Ratio = 0.3
-    tool_avoidance: Ladder = Ladder(minor=2, moderate=3, severe=4)
-    prerequisite_violated: Ladder = Ladder(minor=1, moderate=2, severe=3)
-    unknown_tool: Ladder = Ladder(minor=3, moderate=5, severe=10)
-    monologue: Ladder = Ladder(minor=6, moderate=8, severe=10)
-    text_loop: Ladder = Ladder(minor=5, moderate=8, severe=10)
-    unproven_claim: Ladder = Ladder(minor=1, moderate=None, severe=None)
-    call_budget: Ladder = Ladder(minor=400, moderate=800, severe=1600)
-    stalled_turn: Ladder = Ladder(minor=1, moderate=2, severe=4)
-    stalled_call: Ladder = Ladder(minor=1, moderate=2, severe=4)
+    tool_avoidance: SeverityLadder = SeverityLadder(minor=2, moderate=3, severe=4)
+    prerequisite_violated: SeverityLadder = SeverityLadder(minor=1, moderate=2, severe=3)
+    unknown_tool: SeverityLadder = SeverityLadder(minor=3, moderate=5, severe=10)
+    monologue: SeverityLadder = SeverityLadder(minor=6, moderate=8, severe=10)
+    text_loop: SeverityLadder = SeverityLadder(minor=5, moderate=8, severe=10)
+    unproven_claim: SeverityLadder = SeverityLadder(minor=1, moderate=None, severe=None)
+    call_budget: SeverityLadder = SeverityLadder(minor=400, moderate=800, severe=1600)
+    stalled_turn: SeverityLadder = SeverityLadder(minor=1, moderate=2, severe=4)
+    stalled_call: SeverityLadder = SeverityLadder(minor=1, moderate=2, severe=4)
     max_silence_seconds: Seconds = 120
     max_turn_duration_seconds: Seconds | None = None
 
@@ -127,7 +127,7 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
             msg = f"alternating_loop needs at least 2 laps to be a cycle, not {self.alternating_loop.minor}"
             raise ValueError(msg)
         for name in ("repetitive_calls", "repetitive_calls_with_news", "repetitive_calls_with_effects"):
-            ladder: Ladder = getattr(self, name)
+            ladder: SeverityLadder = getattr(self, name)
             if ladder.enabled and ladder.highest > self.window_steps:
                 msg = (
                     f"{name} has a step at {ladder.highest} repetitions, but only the last {self.window_steps} steps "
@@ -161,8 +161,8 @@ class NudgeRules(RulesBase, kw_only=True, frozen=True):
         """Validate the texts and their keys."""
         for key, template in self.texts.items():
             pattern, _, severity = key.partition(".")
-            if pattern not in set(Pattern):
-                known = ", ".join(Pattern)
+            if pattern not in set(PatternType):
+                known = ", ".join(PatternType)
                 raise ValueError(f"nudge text {key!r} names no pattern; write PATTERN.SEVERITY with one of {known}")
             if severity not in set(PatternSeverity):
                 known = ", ".join(PatternSeverity)
@@ -174,7 +174,7 @@ ToolPattern = Annotated[str, Meta(min_length=1, max_length=256)]
 """Name of a tool with the wildcards `*`, `?` and `[...]` (case-sensitive)."""
 
 
-class Policy(RulesBase, kw_only=True, frozen=True):
+class PrerequisitePolicy(RulesBase, kw_only=True, frozen=True):
     """Prerequisite: a tool that must be called before other tools (docs/detection.md).
 
     Attributes:
@@ -211,7 +211,7 @@ class Policy(RulesBase, kw_only=True, frozen=True):
         for name, text in (("message", self.message), ("expected_action", self.expected_action), *self.texts.items()):
             check_template(f"{name} of the policy that requires {self.requires!r}", text)
 
-    def step(self, count: int, ladder: Ladder) -> int:
+    def step(self, count: int, ladder: SeverityLadder) -> int:
         """Return the severity of this many violations: 0 none, 1 minor, 2 moderate, 3 severe; own thresholds first."""
         if not (self.severity_thresholds and ladder.enabled):
             return ladder.step(count)

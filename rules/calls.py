@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..schemas.vocabulary import Severity, ToolClass
+from ..schemas.vocabulary import FailureSeverity, ToolClass
 from .base import Ratio, RulesBase
 
 Family = Literal["shell", "code", "file", "directory", "http"]
@@ -17,7 +17,7 @@ Family = Literal["shell", "code", "file", "directory", "http"]
 DangerLevel = Literal["deny", "ask", "observe"]
 """What is done about a dangerous call before it runs: it is refused, a person is asked, or it is only noted."""
 
-Reading = Annotated[str, Meta(pattern=f"^(answer|{'|'.join(Severity)})$")]
+Reading = Annotated[str, Meta(pattern=f"^(answer|{'|'.join(FailureSeverity)})$")]
 """What a failure means: `answer` (the tool ran and said no), or a severity."""
 
 

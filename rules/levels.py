@@ -18,12 +18,12 @@ import msgspec
 from ..schemas.settings import SettingsOverrides
 from .allowed_values import allowed_at, given_at
 from .base import Patch, leaves, plain
-from .older_shapes import Misfit, moved
+from .older_shapes import RulesMisfit, moved
 from .parser import overlaid
-from .rules import Rules
+from .rules import RuleSet
 
 
-class Level(StrEnum):
+class SettingLevel(StrEnum):
     """Level of settings, most specific first."""
 
     ENVIRONMENT = "environment"
@@ -33,7 +33,7 @@ class Level(StrEnum):
     DEFAULT = "default"
 
 
-Levels = Mapping[Level, SettingsOverrides | None]
+Levels = Mapping[SettingLevel, SettingsOverrides | None]
 """Overrides by level; a missing level or None overrides nothing."""
 
 SETTINGS: dict[str, tuple[str, str]] = {
@@ -54,10 +54,10 @@ _SHARED = "{} shared by all sessions of a workspace; save it for the workspace, 
 _IDLE = "how long states are kept is for whoever runs trustfold to say: in the rules file"
 _OVER_WORKSPACES = "what holds over several workspaces is their user's; save it for the user"
 
-OUT_OF_REACH: dict[Level, dict[str, str]] = {
-    Level.WORKSPACE: {"enabled": _SWITCH, "fleet": _OVER_WORKSPACES, "idle": _IDLE},
-    Level.USER: {"enabled": _SWITCH, "breakers": _CIRCUITS, "idle": _IDLE},
-    Level.SESSION: {
+OUT_OF_REACH: dict[SettingLevel, dict[str, str]] = {
+    SettingLevel.WORKSPACE: {"enabled": _SWITCH, "fleet": _OVER_WORKSPACES, "idle": _IDLE},
+    SettingLevel.USER: {"enabled": _SWITCH, "breakers": _CIRCUITS, "idle": _IDLE},
+    SettingLevel.SESSION: {
         "enabled": _SWITCH,
         "breakers": _CIRCUITS,
         "trust": _SHARED.format("trust is"),
@@ -69,10 +69,10 @@ OUT_OF_REACH: dict[Level, dict[str, str]] = {
 }
 """Rules a level may not set, with the reason: their state is shared with others (docs/decisions/0013)."""
 
-_GENERAL_FIRST = (Level.USER, Level.WORKSPACE, Level.SESSION, Level.ENVIRONMENT)
+_GENERAL_FIRST = (SettingLevel.USER, SettingLevel.WORKSPACE, SettingLevel.SESSION, SettingLevel.ENVIRONMENT)
 
 
-class Setting(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """Effective value of a setting.
 
     Attributes:
@@ -83,10 +83,10 @@ class Setting(NamedTuple):
 
     name: str
     value: Any
-    level: Level
+    level: SettingLevel
 
 
-def layered(base: Rules, levels: Levels) -> Rules:
+def layered(base: RuleSet, levels: Levels) -> RuleSet:
     """Return the effective rules of all levels.
 
     A part of a level that is invalid in combination with the levels below is skipped: two rising ladders may combine to
@@ -96,46 +96,48 @@ def layered(base: Rules, levels: Levels) -> Rules:
     return steps[-1] if steps else base
 
 
-def table(base: Rules, levels: Levels) -> list[Setting]:
+def table(base: RuleSet, levels: Levels) -> list[EffectiveSetting]:
     """Return every setting with its effective value and the level that set it; then single rules and policies."""
     rules = base
-    said: dict[tuple[str, ...], Level] = {}
+    said: dict[tuple[str, ...], SettingLevel] = {}
     for level, part, after in _applied(base, levels):
         rules = after
         said |= dict.fromkeys(leaves(part), level)
     effective = leaves(plain(rules))
-    rows = [Setting(name, effective[path], said.get(path, Level.DEFAULT)) for name, path in SETTINGS.items()]
+    rows = [
+        EffectiveSetting(name, effective[path], said.get(path, SettingLevel.DEFAULT)) for name, path in SETTINGS.items()
+    ]
     named = set(SETTINGS.values())
     rows += [
-        Setting(".".join(("rules", *path)), effective[path], level)
+        EffectiveSetting(".".join(("rules", *path)), effective[path], level)
         for path, level in sorted(said.items())
         if path not in named and path[0] != "policies" and path in effective
     ]
     for name, policy in sorted(rules.policies.items()):
-        level = next((said[path] for path in reversed(said) if path[:2] == ("policies", name)), Level.DEFAULT)
-        rows.append(Setting(f"policies.{name}", plain(policy), level))
+        level = next((said[path] for path in reversed(said) if path[:2] == ("policies", name)), SettingLevel.DEFAULT)
+        rows.append(EffectiveSetting(f"policies.{name}", plain(policy), level))
     return rows
 
 
-def check(level: Level, overrides: SettingsOverrides, base: Rules) -> None:
+def check(level: SettingLevel, overrides: SettingsOverrides, base: RuleSet) -> None:
     """Reject overrides that are invalid rules, or that the level may not set.
 
     Raises:
-        Misfit: with the path in the overrides, and the valid values.
+        RulesMisfit: with the path in the overrides, and the valid values.
     """
     for name in ("rules", "policies"):
         try:
             part = _parts(overrides)[name]
             for table_name, why in OUT_OF_REACH.get(level, {}).items():
                 if table_name in part:
-                    raise Misfit((table_name,), why)  # noqa: TRY301 - one place adds where it stands
+                    raise RulesMisfit((table_name,), why)  # noqa: TRY301 - one place adds where it stands
             overlaid(base, part)
-        except Misfit as misfit:
+        except RulesMisfit as misfit:
             path = misfit.path
             unwritten = path[:1] == ("trust",) and "trust" not in (overrides.rules or {})
             if name == "policies" or unwritten:
                 path = path[1:]
-            raise Misfit((name, *path), misfit.what) from misfit
+            raise RulesMisfit((name, *path), misfit.what) from misfit
 
 
 def set_by(overrides: SettingsOverrides | None) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOver
     """Return overrides with some settings replaced, or unset (None); the others are unchanged.
 
     Raises:
-        Misfit: a value is invalid for its setting.
+        RulesMisfit: a value is invalid for its setting.
     """
     for name, value in changes.items():
         try:
@@ -156,11 +158,11 @@ def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOver
         except msgspec.ValidationError as error:
             allowed = allowed_at((name,), SettingsOverrides)
             what = f"must be {allowed}, not {given_at(value, ())}" if allowed else "there is no such setting"
-            raise Misfit((name,), what) from error
+            raise RulesMisfit((name,), what) from error
     return msgspec.convert({**set_by(overrides), **changes}, SettingsOverrides)
 
 
-def _applied(base: Rules, levels: Levels) -> Iterator[tuple[Level, Patch, Rules]]:
+def _applied(base: RuleSet, levels: Levels) -> Iterator[tuple[SettingLevel, Patch, RuleSet]]:
     """Yield each valid part of each level, the most general first, with the resulting rules."""
     rules = base
     for level in _GENERAL_FIRST:
@@ -172,7 +174,7 @@ def _applied(base: Rules, levels: Levels) -> Iterator[tuple[Level, Patch, Rules]
                 continue
             try:
                 rules = overlaid(rules, part)
-            except Misfit:
+            except RulesMisfit:
                 continue
             yield level, part, rules
 
@@ -180,7 +182,7 @@ def _applied(base: Rules, levels: Levels) -> Iterator[tuple[Level, Patch, Rules]
 def _parts_or_none(overrides: SettingsOverrides) -> tuple[Patch, ...]:
     try:
         return tuple(_parts(overrides).values())
-    except Misfit:  # an older spelling that sets a value twice; the rest still counts
+    except RulesMisfit:  # an older spelling that sets a value twice; the rest still counts
         return tuple(_parts(msgspec.structs.replace(overrides, rules=None)).values())
 
 
@@ -188,7 +190,7 @@ def _parts(overrides: SettingsOverrides) -> dict[str, dict[str, Any]]:
     """Return a level's patches: its rules, its policies, then its named settings, which win over its rules.
 
     Raises:
-        Misfit: the rules set a value twice.
+        RulesMisfit: the rules set a value twice.
     """
     named: dict[str, Any] = {}
     for name, (above, field) in SETTINGS.items():

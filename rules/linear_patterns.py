@@ -27,7 +27,7 @@ _ONE = {sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY}
 _REPEATS = {sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT}
 
 
-class Edge(NamedTuple):
+class AutomatonEdge(NamedTuple):
     """Transition that consumes a character: to which position, after which characters, over which characters."""
 
     target: int
@@ -35,7 +35,7 @@ class Edge(NamedTuple):
     over: int
 
 
-class Ambiguity(NamedTuple):
+class PatternAmbiguity(NamedTuple):
     """Why an expression is not linear: two places between which texts can be divided in a growing number of ways."""
 
     first: str
@@ -46,7 +46,7 @@ class TooLarge(Exception):
     """A proof needs more steps than it may take."""
 
 
-class Automaton:
+class PatternAutomaton:
     """Automaton of an expression, whose states are the places that consume a character.
 
     Sets of characters are bit masks over samples that the expression distinguishes; two further bits stand for the
@@ -254,9 +254,9 @@ class Automaton:
 
     # --- transitions ---
 
-    def _ways(self, node: int, position: int | None = None) -> list[Edge]:
+    def _ways(self, node: int, position: int | None = None) -> list[AutomatonEdge]:
         """Every way from a node to the positions that consume the next character; notes where a match may end."""
-        found: list[Edge] = []
+        found: list[AutomatonEdge] = []
 
         def walk(node: int, after: int, over: int, seen: tuple[int, ...]) -> None:
             while True:
@@ -264,7 +264,7 @@ class Automaton:
                 what, following = self._nodes[node]
                 if what is not None and what[0] == "over":
                     if over & self.consumes[what[1]] and after:
-                        found.append(Edge(what[1], after, over & self.consumes[what[1]]))
+                        found.append(AutomatonEdge(what[1], after, over & self.consumes[what[1]]))
                     return
                 if node == self._accept:
                     self._ends.setdefault(position, []).append((after, over))
@@ -295,7 +295,7 @@ class Automaton:
         ways = {position: self._ways(node, position) for position, node in nodes.items()}
         begin = self._ways(self.start)
         if self.searched:
-            ways[-1] = [*begin, Edge(-1, self.any, self.all)]
+            ways[-1] = [*begin, AutomatonEdge(-1, self.any, self.all)]
         consumes = {-1: self.all, **dict(enumerate(self.consumes))}
         groups: dict[int, list[int]] = {}
         for position, edges in ways.items():
@@ -382,26 +382,26 @@ class Automaton:
 
     # --- the decision ---
 
-    def ambiguity(self) -> Ambiguity | None:
+    def ambiguity(self) -> PatternAmbiguity | None:
         """The first place of growing ambiguity; None if the expression is linear."""
         for one in self._ambiguities():
             return one
         return None
 
-    def _ambiguities(self) -> Iterator[Ambiguity]:
+    def _ambiguities(self) -> Iterator[PatternAmbiguity]:
         looped = self.components
         for state, number in looped.items():
             inside = [(t, over) for t, over in self.edges[state] if looped.get(t) == number]
             for n, (target, over) in enumerate(inside):
                 if any(target == other and over & more for other, more in inside[:n]):
-                    yield Ambiguity(self._name(state), self._name(target))
+                    yield PatternAmbiguity(self._name(state), self._name(target))
             if self._splits(state, number):
-                yield Ambiguity(self._name(state), self._name(state))
+                yield PatternAmbiguity(self._name(state), self._name(state))
         reach = {state: self._reachable(state) for state in looped}
         for p in looped:
             for q in looped:
                 if p != q and q in reach[p] and self._divides(p, q):
-                    yield Ambiguity(self._name(p), self._name(q))
+                    yield PatternAmbiguity(self._name(p), self._name(q))
 
     def _reachable(self, state: tuple[int, int]) -> set[tuple[int, int]]:
         seen, waiting = {state}, [state]
@@ -488,7 +488,7 @@ def _text_of(item: Any) -> str:
 
 def ambiguity(
     pattern: re.Pattern[Any], *, searched: bool = True, whole: bool = False, steps: float = math.inf
-) -> Ambiguity | None:
+) -> PatternAmbiguity | None:
     """Why matching an expression takes more than linear time; None if it is linear.
 
     Arguments:
@@ -501,4 +501,4 @@ def ambiguity(
         TooLarge: it takes more.
         NotImplementedError: the expression has a part that is not known here.
     """
-    return Automaton(pattern, searched=searched, whole=whole, steps=steps).ambiguity()
+    return PatternAutomaton(pattern, searched=searched, whole=whole, steps=steps).ambiguity()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .rules import BehaviourRules, Ladder, TrustRules
+from .rules import BehaviourRules, SeverityLadder, TrustRules
 
 Step = str | int
 
@@ -48,7 +48,7 @@ _AS_THEY_ARE = ("enabled", "announce_phrases", "max_turn_duration_seconds")
 _CLASSES = {"introspection_tool_names": "introspection", "read_only_tools": "read", "action_tools": "action"}
 
 
-class Misfit(ValueError):
+class RulesMisfit(ValueError):
     """Invalid value in a document of rules.
 
     Attributes:
@@ -80,7 +80,7 @@ def moved(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document with all values at their current paths.
 
     Raises:
-        Misfit: a value is set twice, or an older field has an invalid value.
+        RulesMisfit: a value is set twice, or an older field has an invalid value.
     """
     rest = dict(document)
     for name, move in _MOVES.items():
@@ -112,40 +112,42 @@ def _put(document: dict[str, Any], path: tuple[str, ...], value: Any, name: str)
     table[last] = {**table.get(last, {}), **value} if isinstance(value, Mapping) else value
 
 
-def _twice(name: str, path: tuple[str, ...]) -> Misfit:
+def _twice(name: str, path: tuple[str, ...]) -> RulesMisfit:
     if len(path) == 2 and path[1] == name:
-        return Misfit((), f"{name} is set at the top level and under {path[0]}; keep one of them")
-    return Misfit((), f"{name} and {shown(path)} say the same; keep one of them")
+        return RulesMisfit((), f"{name} is set at the top level and under {path[0]}; keep one of them")
+    return RulesMisfit((), f"{name} and {shown(path)} say the same; keep one of them")
 
 
 def _automatic(value: Any) -> dict[tuple[str, ...], Any]:
     if not isinstance(value, bool):
-        raise Misfit((), f"enable_auto_recovery must be true or false, not {value!r}")
+        raise RulesMisfit((), f"enable_auto_recovery must be true or false, not {value!r}")
     return {("trust", "recovery_mode"): "auto" if value else "ask"}
 
 
 def _policies(value: Any) -> dict[tuple[str, ...], Any]:
     top = "prerequisite_policies"
     if not isinstance(value, list):
-        raise Misfit((top,), "expected a list of policies")
+        raise RulesMisfit((top,), "expected a list of policies")
     found: dict[str, Any] = {}
     for number, entry in enumerate(value):
         if not isinstance(entry, Mapping):
-            raise Misfit((top, number), "expected a policy: policy_id, prerequisite_tool, gated_tools")
+            raise RulesMisfit((top, number), "expected a policy: policy_id, prerequisite_tool, gated_tools")
         name = entry.get("policy_id")
         if not isinstance(name, str) or not name:
-            raise Misfit((top, number), "a policy needs a policy_id, which names it")
+            raise RulesMisfit((top, number), "a policy needs a policy_id, which names it")
         if name in found:
-            raise Misfit((top, number, "policy_id"), f"there are two policies {name!r}; rename one of them")
+            raise RulesMisfit((top, number, "policy_id"), f"there are two policies {name!r}; rename one of them")
         for field in entry:
             if field not in _POLICY_FIELDS and field != "policy_id":
-                raise Misfit((top, number, field), f"a policy has no such field; it has {', '.join(_POLICY_FIELDS)}")
+                raise RulesMisfit(
+                    (top, number, field), f"a policy has no such field; it has {', '.join(_POLICY_FIELDS)}"
+                )
         for field in ("prerequisite_tool", "gated_tools"):
             if field not in entry:
-                raise Misfit((top, number), f"policy {name!r} needs {field}")
+                raise RulesMisfit((top, number), f"policy {name!r} needs {field}")
         gated = entry["gated_tools"]
         if not isinstance(gated, list) or not all(isinstance(tool, str) for tool in gated):
-            raise Misfit((top, number, "gated_tools"), f"expected a list of tool names, not {gated!r}")
+            raise RulesMisfit((top, number, "gated_tools"), f"expected a list of tool names, not {gated!r}")
         found[name] = {ours: entry[theirs] for theirs, ours in _POLICY_FIELDS.items() if theirs in entry}
         found[name].setdefault("within_turns", _LOOKBACK_TURNS)
         _read_texts(found[name], name)
@@ -177,14 +179,14 @@ def _convert_placeholders(text: Any, name: str) -> Any:
 def _detection(value: Any) -> dict[tuple[str, ...], Any]:
     top = "pattern_detection"
     if not isinstance(value, Mapping):
-        raise Misfit((top,), "expected a table of thresholds")
+        raise RulesMisfit((top,), "expected a table of thresholds")
     found: dict[tuple[str, ...], Any] = {}
     scaled: dict[str, int]
     classes: dict[str, str] = {}
     for name, setting in value.items():
         if name in _LADDERS:
             if type(setting) is not int or not 1 <= setting <= 100:
-                raise Misfit((top, name), f"must be a whole number from 1 to 100, not {setting!r}")
+                raise RulesMisfit((top, name), f"must be a whole number from 1 to 100, not {setting!r}")
             scaled = _scaled(getattr(BehaviourRules(), _LADDERS[name]), setting)
             if name == "repetitive_call_threshold" and scaled["severe"] > BehaviourRules().window_steps:
                 scaled["severe"] = found["behaviour", "window_steps"] = min(scaled["severe"], _LONGEST_WINDOW)
@@ -192,17 +194,17 @@ def _detection(value: Any) -> dict[tuple[str, ...], Any]:
             found["behaviour", _LADDERS[name]] = scaled
         elif name in _CLASSES:
             if not isinstance(setting, list) or not all(isinstance(tool, str) for tool in setting):
-                raise Misfit((top, name), "expected a list of tool names")
+                raise RulesMisfit((top, name), "expected a list of tool names")
             classes |= dict.fromkeys(setting, _CLASSES[name])
         elif name in _AS_THEY_ARE:
             found["behaviour", name] = setting
         else:
             known = ", ".join((*_LADDERS, *_CLASSES, *_AS_THEY_ARE))
-            raise Misfit((top, name), f"there is no such threshold; there are {known}")
+            raise RulesMisfit((top, name), f"there is no such threshold; there are {known}")
     return found | ({("tools", "classes"): classes} if classes else {})
 
 
-def _scaled(ladder: Ladder, minor: int) -> dict[str, int]:
+def _scaled(ladder: SeverityLadder, minor: int) -> dict[str, int]:
     """Return the steps of a ladder that begins at another count with the same ratios."""
     steps = {"minor": ladder.minor, "moderate": ladder.moderate, "severe": ladder.severe}
     return {name: max(minor, round(step * minor / ladder.minor)) for name, step in steps.items() if step is not None}
@@ -212,7 +214,7 @@ def _calls(value: Any) -> dict[tuple[str, ...], Any]:
     old, new = "deadline_ms", "overdue_after_ms"
     if isinstance(value, Mapping) and old in value:
         if new in value:
-            raise Misfit(("calls", old), f"says the same as {new}; keep {new}")
+            raise RulesMisfit(("calls", old), f"says the same as {new}; keep {new}")
         given = value[old]
         after = min(given, _LONGEST_OVERDUE_MS) if type(given) is int else given
         value = {**{name: one for name, one in value.items() if name != old}, new: after}

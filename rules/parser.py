@@ -19,8 +19,8 @@ from ..errors import ConfigError
 from . import rules as rules_module
 from .allowed_values import OFF, allowed_at, given_at, without_off
 from .base import Patch, merged, plain
-from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
-from .rules import Rules
+from .older_shapes import TRUST_FIELDS, RulesMisfit, Step, moved
+from .rules import RuleSet
 from .text_positions import line_of
 
 _UNIONS = (Union, UnionType)
@@ -33,12 +33,12 @@ SHOWN_FIELDS = frozenset({"files", "environment", "rules"})
 """Fields of the JSON that `config show --json` prints; as a rules file its `rules` are used."""
 
 
-class Document:
+class RulesDocument:
     """Parsed text of rules.
 
     Attributes:
         name: name of the file, for messages.
-        patch: values it sets, in the shape of `Rules`; older spellings are converted.
+        patch: values it sets, in the shape of `RuleSet`; older spellings are converted.
     """
 
     def __init__(self, name: str, text: str, *, suffix: str = "") -> None:
@@ -62,10 +62,10 @@ class Document:
         self.written: dict[str, Any] = data
         try:
             self.patch = moved(data)
-        except Misfit as misfit:
+        except RulesMisfit as misfit:
             raise self.fault(misfit) from misfit
 
-    def over(self, base: Rules) -> Rules:
+    def over(self, base: RuleSet) -> RuleSet:
         """Return `base` with the values of this document.
 
         Raises:
@@ -73,10 +73,10 @@ class Document:
         """
         try:
             return overlaid(base, self.patch)
-        except Misfit as misfit:
+        except RulesMisfit as misfit:
             raise self.fault(misfit) from misfit
 
-    def only_policies(self) -> Document:
+    def only_policies(self) -> RulesDocument:
         """Return this document after checking that it holds only policies.
 
         Raises:
@@ -85,10 +85,10 @@ class Document:
         for name in self.written:
             if name not in POLICY_FIELDS:
                 what = "a policies file holds policies and nothing else; other rules belong into the rules file"
-                raise self.fault(Misfit((name,), what))
+                raise self.fault(RulesMisfit((name,), what))
         return self
 
-    def fault(self, misfit: Misfit) -> ConfigError:
+    def fault(self, misfit: RulesMisfit) -> ConfigError:
         """Return the error with the file, the line and the path as written."""
         path = misfit.path
         if path[:1] == ("trust",) and "trust" not in self.written:
@@ -96,12 +96,12 @@ class Document:
         path = (*self._above, *path)
         line = line_of(self._text, path, as_json=self._as_json) if path else None
         place = f"{self.name}:{line}" if line else self.name
-        return ConfigError(f"{place}: {Misfit(path, misfit.what)}")
+        return ConfigError(f"{place}: {RulesMisfit(path, misfit.what)}")
 
 
-def as_toml(rules: Rules, *, everything: bool = False) -> str:
+def as_toml(rules: RuleSet, *, everything: bool = False) -> str:
     """Render rules as TOML that loads to the same rules: those that differ from the defaults, or all."""
-    shipped = dict(_lines(plain(Rules())))
+    shipped = dict(_lines(plain(RuleSet())))
     return "".join(
         f"{name} = {value}\n" for name, value in _lines(plain(rules)) if everything or shipped.get(name) != value
     )
@@ -132,23 +132,23 @@ def _toml_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def overlaid(base: Rules, patch: Patch) -> Rules:
+def overlaid(base: RuleSet, patch: Patch) -> RuleSet:
     """Return `base` with all values of a patch.
 
     Raises:
-        Misfit: with the path of the fault, and the valid values.
+        RulesMisfit: with the path of the fault, and the valid values.
     """
     if not patch:
         return base
     document = merged(plain(base), without_off(patch))
     try:
-        return msgspec.convert(document, Rules)
+        return msgspec.convert(document, RuleSet)
     except msgspec.ValidationError as error:
-        found = _misfit_in(document, Rules)
-        raise found or Misfit((), str(error.__cause__ or error)) from error
+        found = _misfit_in(document, RuleSet)
+        raise found or RulesMisfit((), str(error.__cause__ or error)) from error
 
 
-def _misfit_in(value: Any, annotation: Any, path: tuple[Step, ...] = ()) -> Misfit | None:
+def _misfit_in(value: Any, annotation: Any, path: tuple[Step, ...] = ()) -> RulesMisfit | None:
     """Return the first invalid value of a document; None if all are valid.
 
     Every value is converted separately, so that path and fault come from the document and not from an error's text.
@@ -160,7 +160,7 @@ def _misfit_in(value: Any, annotation: Any, path: tuple[Step, ...] = ()) -> Misf
     return None
 
 
-def _misfit_below(value: Any, annotation: Any, path: tuple[Step, ...]) -> Misfit | None:
+def _misfit_below(value: Any, annotation: Any, path: tuple[Step, ...]) -> RulesMisfit | None:
     for kind in get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,):
         plain_kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
         inner = get_args(plain_kind)
@@ -170,7 +170,7 @@ def _misfit_below(value: Any, annotation: Any, path: tuple[Step, ...]) -> Misfit
             case Mapping() if get_origin(plain_kind) is dict:
                 for name, one in value.items():
                     if _misfit_in(name, inner[0]) is not None:
-                        return Misfit(path, f"{name!r} is no name here; it must be {allowed_at(path, key=True)}")
+                        return RulesMisfit(path, f"{name!r} is no name here; it must be {allowed_at(path, key=True)}")
                     if found := _misfit_in(one, inner[1], (*path, name)):
                         return found
             case list() if inner and get_origin(plain_kind) in _LISTS:
@@ -179,24 +179,26 @@ def _misfit_below(value: Any, annotation: Any, path: tuple[Step, ...]) -> Misfit
     return None
 
 
-def _misfit_of_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], path: tuple[Step, ...]) -> Misfit | None:
+def _misfit_of_struct(
+    value: Mapping[str, Any], kind: type[msgspec.Struct], path: tuple[Step, ...]
+) -> RulesMisfit | None:
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name, one in value.items():
         if name not in fields:
             near = difflib.get_close_matches(name, _known_names(), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "remove it, or look the name up in the rules reference"
-            return Misfit((*path, name), f"there is no such rule; {hint}")
+            return RulesMisfit((*path, name), f"there is no such rule; {hint}")
         if found := _misfit_in(one, fields[name].type, (*path, name)):
             return found
     missing = next((name for name, field in fields.items() if field.required and name not in value), None)
-    return Misfit(path, f"{missing} is missing") if missing else None
+    return RulesMisfit(path, f"{missing} is missing") if missing else None
 
 
-def _misfit_of(value: Any, path: tuple[Step, ...], error: msgspec.ValidationError) -> Misfit:
+def _misfit_of(value: Any, path: tuple[Step, ...], error: msgspec.ValidationError) -> RulesMisfit:
     """Return the fault of a value: the message of its own validation, else the values that its type allows."""
     if error.__cause__ is not None:
-        return Misfit(path, str(error.__cause__))
-    return Misfit(path, f"must be {allowed_at(path) or 'something else'}, not {given_at(value, ())}")
+        return RulesMisfit(path, str(error.__cause__))
+    return RulesMisfit(path, f"must be {allowed_at(path) or 'something else'}, not {given_at(value, ())}")
 
 
 def _known_names() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ..schemas.vocabulary import ModelSwitchStrategy, QualitySeverity, Severity
+from ..schemas.vocabulary import FailureSeverity, ModelSwitchStrategy, QualitySeverity
 from .base import Count, Ratio, RulesBase, Score, Seconds, Threshold
 
 
@@ -28,12 +28,12 @@ class ModelRules(RulesBase, kw_only=True, frozen=True):
 
 
 QUALITY_BY_CAUSE = {
-    Severity.SERVER_ERROR: QualitySeverity.LOW,
-    Severity.NOT_FOUND: QualitySeverity.LOW,
-    Severity.INVALID_INPUT: QualitySeverity.LOW,
-    Severity.VALIDATION: QualitySeverity.MEDIUM,
-    Severity.CRASH: QualitySeverity.HIGH,
-    Severity.CORRUPTION: QualitySeverity.HIGH,
+    FailureSeverity.SERVER_ERROR: QualitySeverity.LOW,
+    FailureSeverity.NOT_FOUND: QualitySeverity.LOW,
+    FailureSeverity.INVALID_INPUT: QualitySeverity.LOW,
+    FailureSeverity.VALIDATION: QualitySeverity.MEDIUM,
+    FailureSeverity.CRASH: QualitySeverity.HIGH,
+    FailureSeverity.CORRUPTION: QualitySeverity.HIGH,
 }
 """Cost of a failed call by severity; missing severities cost nothing: the tool was unavailable or not at fault."""
 
@@ -81,7 +81,9 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
     fifth: Score = 0.05
     tenth: Score = 0.10
     earned: Score = 0.01
-    by_cause: dict[Severity, QualitySeverity | None] = msgspec.field(default_factory=lambda: {**QUALITY_BY_CAUSE})
+    by_cause: dict[FailureSeverity, QualitySeverity | None] = msgspec.field(
+        default_factory=lambda: {**QUALITY_BY_CAUSE}
+    )
     tag_after: Count = 2
     tag_days: Annotated[float, Meta(gt=0, le=3650)] = 30
     similar: Score = 0.75

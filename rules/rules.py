@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from .base import Ratio, RulesBase, Score, Seconds
-from .behaviour import BehaviourRules, Ladder, NudgeRules, Policy, ToolPattern
+from .behaviour import BehaviourRules, NudgeRules, PrerequisitePolicy, SeverityLadder, ToolPattern
 from .calls import CallRules, DangerRules, ToolRules
 from .circuits import MUTATING_POLICY, READ_ONLY_POLICY, RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from .quality import QUALITY_BY_CAUSE, ModelRules, QualityRules, RegisteredTool
@@ -38,14 +38,14 @@ __all__ = [
     "FleetRules",
     "GuaranteeRules",
     "IdleRules",
-    "Ladder",
     "ModelRules",
     "NudgeRules",
-    "Policy",
+    "PrerequisitePolicy",
     "QualityRules",
     "RegisteredTool",
-    "Rules",
+    "RuleSet",
     "RulesBase",
+    "SeverityLadder",
     "ToolPattern",
     "ToolRules",
     "TrustRules",
@@ -102,7 +102,7 @@ class ConfidenceRules(RulesBase, kw_only=True, frozen=True):
     consensus: Score = 0.5
 
 
-class Rules(RulesBase, kw_only=True, frozen=True):
+class RuleSet(RulesBase, kw_only=True, frozen=True):
     """All rules of the folds; the same rules and events give the same decisions.
 
     `policies` are prerequisites by name; reports contain the name. `enabled` is the kill switch: if it is false,
@@ -120,6 +120,6 @@ class Rules(RulesBase, kw_only=True, frozen=True):
     quality: QualityRules = QualityRules()
     guarantees: GuaranteeRules = GuaranteeRules()
     confidence: ConfidenceRules = ConfidenceRules()
-    policies: dict[str, Policy] = {}
+    policies: dict[str, PrerequisitePolicy] = {}
     fleet: FleetRules = FleetRules()
     idle: IdleRules = IdleRules()

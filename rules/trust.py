@@ -11,19 +11,19 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..schemas.vocabulary import RecoveryMode, Severity
+from ..schemas.vocabulary import FailureSeverity, RecoveryMode
 from .base import Count, Ratio, RulesBase, Seconds, Threshold, Wait
 
 DEFAULT_FILTER = frozenset(
     {
-        Severity.SERVER_ERROR,
-        Severity.CRASH,
-        Severity.CORRUPTION,
-        Severity.SECURITY,
-        Severity.PERMISSION,
-        Severity.TIMEOUT,
-        Severity.REPEATED_AUTH,
-        Severity.INVALID_INPUT,
+        FailureSeverity.SERVER_ERROR,
+        FailureSeverity.CRASH,
+        FailureSeverity.CORRUPTION,
+        FailureSeverity.SECURITY,
+        FailureSeverity.PERMISSION,
+        FailureSeverity.TIMEOUT,
+        FailureSeverity.REPEATED_AUTH,
+        FailureSeverity.INVALID_INPUT,
     }
 )
 """Severities that count towards escalation by default (docs/design/semantics.md#trust)."""
@@ -37,7 +37,7 @@ class EscalationPatch(RulesBase, kw_only=True, frozen=True):
     rate_threshold: Ratio | UnsetType | None = UNSET
     rate_min_calls: Threshold | UnsetType = UNSET
     window_seconds: Seconds | UnsetType = UNSET
-    severity_filter: frozenset[Severity] | UnsetType = UNSET
+    severity_filter: frozenset[FailureSeverity] | UnsetType = UNSET
     escalation_duration_seconds: Seconds | UnsetType = UNSET
     cooldown_seconds: Wait | UnsetType = UNSET
     success_count_to_recover: Count | UnsetType = UNSET
@@ -82,7 +82,7 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
     rate_threshold: Ratio | None = None
     rate_min_calls: Threshold = 5
     window_seconds: Seconds = 3600
-    severity_filter: frozenset[Severity] = DEFAULT_FILTER
+    severity_filter: frozenset[FailureSeverity] = DEFAULT_FILTER
     escalation_duration_seconds: Seconds = 1800
     cooldown_seconds: Wait = 900
     success_count_to_recover: Count = 3
@@ -100,7 +100,9 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
         return msgspec.structs.replace(self, **changes) if changes else self
 
 
-TRANSPORT = frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH, Severity.TRANSIENT})
+TRANSPORT = frozenset(
+    {FailureSeverity.TIMEOUT, FailureSeverity.SERVER_ERROR, FailureSeverity.CRASH, FailureSeverity.TRANSIENT}
+)
 """Severities that are evidence about a server, and not about what it answered."""
 
 SERVICE_RULE = EscalationPatch(
@@ -114,7 +116,7 @@ DOMAIN_RULE = EscalationPatch(unbroken=True, severity_filter=TRANSPORT, transien
 PROGRAM_RULE = EscalationPatch(
     count_threshold=3,
     window_seconds=300,
-    severity_filter=frozenset({Severity.SERVER_ERROR}),
+    severity_filter=frozenset({FailureSeverity.SERVER_ERROR}),
     block_after=None,
 )
 """Shipped rule of services behind a shell, which are observed: told at the third failure in five minutes."""

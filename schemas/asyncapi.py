@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .examples import EXAMPLES
-from .topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX, Role, Topic, full_name
+from .topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX, TopicRole, TopicSpec, full_name
 
 WIRE_VERSION = "1.0.0"
 """Version of the contract; a new minor version only adds optional fields and new types."""
@@ -40,7 +40,7 @@ _INPUT_HEADERS = {
 }
 
 
-def asyncapi(topics: Mapping[str, Topic], schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def asyncapi(topics: Mapping[str, TopicSpec], schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Build the document from the catalogue and the schemas of all values."""
     return {
         "asyncapi": "3.1.0",
@@ -64,7 +64,7 @@ def asyncapi(topics: Mapping[str, Topic], schemas: Mapping[str, dict[str, Any]])
             _operation(topic, action)
             for topic in topics.values()
             for action, roles in (("receive", topic.readers), ("send", topic.writers))
-            if Role.WORKER in roles
+            if TopicRole.WORKER in roles
         ),
         "components": {
             "messages": {
@@ -77,7 +77,7 @@ def asyncapi(topics: Mapping[str, Topic], schemas: Mapping[str, dict[str, Any]])
     }
 
 
-def _channel(topic: Topic) -> dict[str, Any]:
+def _channel(topic: TopicSpec) -> dict[str, Any]:
     configuration: dict[str, Any] = {"cleanup.policy": [topic.cleanup]}
     if topic.retention_ms is not None:
         configuration["retention.ms"] = topic.retention_ms
@@ -99,9 +99,9 @@ def _channel(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _rights(topic: Topic) -> str:
+def _rights(topic: TopicSpec) -> str:
     who = {
-        verb: ", ".join(role.value for role in Role if role in roles)
+        verb: ", ".join(role.value for role in TopicRole if role in roles)
         for verb, roles in (("Written by", topic.writers), ("Read by", topic.readers))
     }
     internal = " Internal: the shape may change with any release." if topic.internal else ""
@@ -110,7 +110,7 @@ def _rights(topic: Topic) -> str:
     )
 
 
-def _operation(topic: Topic, action: str) -> tuple[str, dict[str, Any]]:
+def _operation(topic: TopicSpec, action: str) -> tuple[str, dict[str, Any]]:
     name = action + "".join(word.capitalize() for word in topic.name.split("-"))
     channel = f"#/channels/{topic.name}"
     return name, {
@@ -124,13 +124,13 @@ def _operation(topic: Topic, action: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _sent(topic: Topic, wire: str) -> bool:
+def _sent(topic: TopicSpec, wire: str) -> bool:
     """Whether trustfold sends a type itself: of the events only those caused by time."""
     return topic.name != "events" or wire in {"tool_call.finished", "time.passed"}
 
 
-def _message(topic: Topic, wire: str, schema: str, schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    sent = Role.WORKER in topic.writers and topic.name != "events"
+def _message(topic: TopicSpec, wire: str, schema: str, schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    sent = TopicRole.WORKER in topic.writers and topic.name != "events"
     return {
         "name": wire,
         "title": wire,

@@ -170,7 +170,7 @@ def is_valid(value: bytes | None) -> bool:
     return False
 
 
-class _Reader(Generic[_T]):
+class _TopicDecoder(Generic[_T]):
     """Decoder of the records of another topic."""
 
     def __init__(self, union: Any) -> None:
@@ -194,10 +194,10 @@ class _Reader(Generic[_T]):
         return record
 
 
-_read_command: _Reader[Any] = _Reader(Command)
-_read_settings: _Reader[SettingsChanged] = _Reader(SettingsChanged)
-_read_decision: _Reader[Any] = _Reader(Decision)
-_read_state: dict[str, _Reader[Any]] = {kind: _Reader(struct) for kind, struct in STATE_KINDS.items()}
+_read_command: _TopicDecoder[Any] = _TopicDecoder(Command)
+_read_settings: _TopicDecoder[SettingsChanged] = _TopicDecoder(SettingsChanged)
+_read_decision: _TopicDecoder[Any] = _TopicDecoder(Decision)
+_read_state: dict[str, _TopicDecoder[Any]] = {kind: _TopicDecoder(struct) for kind, struct in STATE_KINDS.items()}
 
 
 def decode_command(value: bytes | None) -> Command:

@@ -23,7 +23,7 @@ from .decisions import (
     NudgeWithdrawn,
     PatternCleared,
     PatternDetected,
-    ProbeAnswer,
+    ProbeAnswerBase,
     SessionRestored,
     TrustChanged,
     TrustDangerNoted,
@@ -43,7 +43,7 @@ from .public_state import (
 from .vocabulary import BreakerMode, BreakerState, NudgeType, TrustState
 
 
-class Tone(StrEnum):
+class TextTone(StrEnum):
     """Tone of a text: which kind of news it is; terminals and pages each choose how to show it."""
 
     GOOD = "good"
@@ -52,7 +52,7 @@ class Tone(StrEnum):
     QUIET = "quiet"
 
 
-class Line(NamedTuple):
+class DecisionLine(NamedTuple):
     """Decision rendered as text.
 
     Attributes:
@@ -65,42 +65,44 @@ class Line(NamedTuple):
     mark: str
     what: str
     why: str
-    tone: Tone
+    tone: TextTone
 
 
 _TRUST_LOOK = {
-    TrustState.TRUSTED: ("✓", Tone.GOOD),
-    TrustState.RECOVERING: ("↻", Tone.WARN),
-    TrustState.ESCALATED: ("!", Tone.WARN),
-    TrustState.BLOCKED: ("✕", Tone.BAD),
-    TrustState.REMOVED: ("✕", Tone.BAD),
+    TrustState.TRUSTED: ("✓", TextTone.GOOD),
+    TrustState.RECOVERING: ("↻", TextTone.WARN),
+    TrustState.ESCALATED: ("!", TextTone.WARN),
+    TrustState.BLOCKED: ("✕", TextTone.BAD),
+    TrustState.REMOVED: ("✕", TextTone.BAD),
 }
 _CIRCUIT_LOOK = {
-    BreakerState.CLOSED: ("✓", Tone.GOOD),
-    BreakerState.HALF_OPEN: ("↻", Tone.WARN),
-    BreakerState.OPEN: ("!", Tone.BAD),
-    BreakerState.FORCED_OPEN: ("!", Tone.BAD),
+    BreakerState.CLOSED: ("✓", TextTone.GOOD),
+    BreakerState.HALF_OPEN: ("↻", TextTone.WARN),
+    BreakerState.OPEN: ("!", TextTone.BAD),
+    BreakerState.FORCED_OPEN: ("!", TextTone.BAD),
 }
-_NUDGE_TONE = {NudgeType.GENTLE: Tone.QUIET, NudgeType.DIRECT: Tone.WARN, NudgeType.INTERRUPT: Tone.BAD}
+_NUDGE_TONE = {NudgeType.GENTLE: TextTone.QUIET, NudgeType.DIRECT: TextTone.WARN, NudgeType.INTERRUPT: TextTone.BAD}
 
 
-def line_of(decision: Decision | DecisionBase) -> Line:
+def line_of(decision: Decision | DecisionBase) -> DecisionLine:
     """Render a decision."""
     make = _LINES.get(type(decision))
-    return Line("·", str(decision.__struct_config__.tag), "", Tone.QUIET) if make is None else make(decision)
+    return (
+        DecisionLine("·", str(decision.__struct_config__.tag), "", TextTone.QUIET) if make is None else make(decision)
+    )
 
 
-def line_of_record(record: Mapping[str, Any]) -> Line:
+def line_of_record(record: Mapping[str, Any]) -> DecisionLine:
     """Render a decision in its wire form, also one that a later version wrote in a form unknown here."""
     decision = readable_decision(record)
     return line_of_unreadable(record) if decision is None else line_of(decision)
 
 
-def line_of_unreadable(record: Mapping[str, Any]) -> Line:
+def line_of_unreadable(record: Mapping[str, Any]) -> DecisionLine:
     """Render a record of an output topic that this version cannot read as a decision: its type, key and reason."""
     key = record.get("key") or record.get("breaker_key")
     what = f"{record.get('type')} of {key}" if key else str(record.get("type"))
-    return Line("·", what, str(record.get("reason") or record.get("message") or ""), Tone.QUIET)
+    return DecisionLine("·", what, str(record.get("reason") or record.get("message") or ""), TextTone.QUIET)
 
 
 def plain(word: str) -> str:
@@ -118,20 +120,20 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def _trust(decision: TrustFields | TrustDangerNoted) -> Line:
+def _trust(decision: TrustFields | TrustDangerNoted) -> DecisionLine:
     if isinstance(decision, TrustRecoveryPending):
-        return Line("?", f"{decision.key} waits for your approval", decision.reason, Tone.WARN)
+        return DecisionLine("?", f"{decision.key} waits for your approval", decision.reason, TextTone.WARN)
     if isinstance(decision, TrustDangerNoted):
-        return Line("!", decision.key, decision.reason, Tone.QUIET if decision.silent else Tone.WARN)
+        return DecisionLine("!", decision.key, decision.reason, TextTone.QUIET if decision.silent else TextTone.WARN)
     mark, tone = _TRUST_LOOK[decision.to]
     word = "trusted again" if decision.to is TrustState.TRUSTED else decision.to
     where = f" for {decision.user_id} everywhere" if decision.scope == "user" else ""
-    return Line(mark, f"{decision.key} {word}{where}", decision.reason, tone)
+    return DecisionLine(mark, f"{decision.key} {word}{where}", decision.reason, tone)
 
 
-def _circuit(decision: BreakerChanged) -> Line:
+def _circuit(decision: BreakerChanged) -> DecisionLine:
     mark, tone = _CIRCUIT_LOOK[decision.to]
-    return Line(mark, f"{decision.breaker_key} circuit {plain(decision.to)}", circuit_reason(decision), tone)
+    return DecisionLine(mark, f"{decision.breaker_key} circuit {plain(decision.to)}", circuit_reason(decision), tone)
 
 
 def circuit_reason(decision: BreakerChanged) -> str:
@@ -163,15 +165,15 @@ def _transition_reason(
     return words.get(trigger, plain(trigger))
 
 
-def _probe(decision: ProbeAnswer) -> Line:
+def _probe(decision: ProbeAnswerBase) -> DecisionLine:
     word = "granted" if isinstance(decision, BreakerProbeGranted) else "denied"
-    return Line("·", f"{decision.breaker_key} probe {word}", f"to {decision.holder}", Tone.QUIET)
+    return DecisionLine("·", f"{decision.breaker_key} probe {word}", f"to {decision.holder}", TextTone.QUIET)
 
 
-def _detected(decision: PatternDetected) -> Line:
+def _detected(decision: PatternDetected) -> DecisionLine:
     calls = repeated_calls(decision)
     seen = f"{times(decision.repetitions)}{': ' if calls else ''}{calls}"
-    return Line("∞", f"{plain(decision.pattern)} ({decision.severity})", seen, Tone.WARN)
+    return DecisionLine("∞", f"{plain(decision.pattern)} ({decision.severity})", seen, TextTone.WARN)
 
 
 def repeated_calls(decision: PatternDetected) -> str:
@@ -181,44 +183,50 @@ def repeated_calls(decision: PatternDetected) -> str:
     return f"{tools} {request}".strip()
 
 
-def _cleared(decision: PatternCleared) -> Line:
-    return Line("✓", f"{plain(decision.pattern)} is over", f"after {times(decision.repetitions)}", Tone.GOOD)
+def _cleared(decision: PatternCleared) -> DecisionLine:
+    return DecisionLine(
+        "✓", f"{plain(decision.pattern)} is over", f"after {times(decision.repetitions)}", TextTone.GOOD
+    )
 
 
-def _nudge(decision: NudgeIssued | NudgeJudged | NudgeWithdrawn) -> Line:
+def _nudge(decision: NudgeIssued | NudgeJudged | NudgeWithdrawn) -> DecisionLine:
     if isinstance(decision, NudgeWithdrawn):
-        return Line("·", "the nudge never reached the model", "", Tone.QUIET)
+        return DecisionLine("·", "the nudge never reached the model", "", TextTone.QUIET)
     if isinstance(decision, NudgeJudged):
-        return Line("·", "the nudge helped" if decision.effective else "the nudge was ignored", "", Tone.QUIET)
-    return Line("→", f"{decision.nudge_type} nudge", decision.message, _NUDGE_TONE[decision.nudge_type])
+        return DecisionLine(
+            "·", "the nudge helped" if decision.effective else "the nudge was ignored", "", TextTone.QUIET
+        )
+    return DecisionLine("→", f"{decision.nudge_type} nudge", decision.message, _NUDGE_TONE[decision.nudge_type])
 
 
-def _guarantee(decision: GuaranteeFields) -> Line:
+def _guarantee(decision: GuaranteeFields) -> DecisionLine:
     beyond = isinstance(decision, GuaranteeViolated)
     what = f"{plain(decision.guarantee)} {'exceeded' if beyond else 'nearly spent'}"
-    return Line("!", what, f"{decision.used:g} of {decision.limit:g}", Tone.BAD if beyond else Tone.WARN)
+    return DecisionLine(
+        "!", what, f"{decision.used:g} of {decision.limit:g}", TextTone.BAD if beyond else TextTone.WARN
+    )
 
 
-def _restored(decision: SessionRestored) -> Line:
+def _restored(decision: SessionRestored) -> DecisionLine:
     kept = [
         "" if decision.turn_index is None else f"turn {decision.turn_index}",
         _many(decision.active_patterns, "active pattern"),
         _many(decision.pending_nudges, "pending nudge"),
         "its settings" if decision.settings_restored else "",
     ]
-    return Line("·", "session restored", ", ".join(filter(None, kept)), Tone.QUIET)
+    return DecisionLine("·", "session restored", ", ".join(filter(None, kept)), TextTone.QUIET)
 
 
 def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}" if count else ""
 
 
-def _advice(decision: ModelSwitchSuggested | ConfidenceLow) -> Line:
+def _advice(decision: ModelSwitchSuggested | ConfidenceLow) -> DecisionLine:
     what = "confidence low" if isinstance(decision, ConfidenceLow) else "model switch suggested"
-    return Line("→", what, decision.message or "", Tone.WARN)
+    return DecisionLine("→", what, decision.message or "", TextTone.WARN)
 
 
-def _state(state: PublicState) -> Line:
+def _state(state: PublicState) -> DecisionLine:
     match state:
         case QualityUpdated():
             why = f"{state.score or 0:.2f} of {state.registered_score or 0:.2f}"
@@ -228,14 +236,14 @@ def _state(state: PublicState) -> Line:
             why = f"{state.model or 'all models'}: {state.attempts or 0} calls"
         case _:
             why = plain(state.state)
-    return Line("·", f"{state.kind} state of {state.key}", why, Tone.QUIET)
+    return DecisionLine("·", f"{state.kind} state of {state.key}", why, TextTone.QUIET)
 
 
-def _dead_letter(letter: DeadLetter) -> Line:
-    return Line("✕", f"dead letter ({letter.reason})", f"{letter.path}: {letter.message}", Tone.BAD)
+def _dead_letter(letter: DeadLetter) -> DecisionLine:
+    return DecisionLine("✕", f"dead letter ({letter.reason})", f"{letter.path}: {letter.message}", TextTone.BAD)
 
 
-_LINES: dict[type, Callable[[Any], Line]] = {
+_LINES: dict[type, Callable[[Any], DecisionLine]] = {
     TrustChanged: _trust,
     TrustRecoveryPending: _trust,
     TrustDangerNoted: _trust,

@@ -16,8 +16,8 @@ from msgspec import field
 from .public_state import (
     BreakerUpdated,
     DecisionBase,
-    Lease,
     ModelUpdated,
+    ProbeLease,
     PublicState,
     QualityUpdated,
     StateUpdated,
@@ -29,11 +29,11 @@ from .vocabulary import (
     BreakerState,
     BreakerTrigger,
     DangerKind,
-    Lane,
     ModelSwitchStrategy,
+    NudgeLane,
     NudgeType,
-    Pattern,
     PatternSeverity,
+    PatternType,
     SynthesisStrategy,
     TrustState,
     TrustTrigger,
@@ -54,7 +54,6 @@ __all__ = [
     "GuaranteeFields",
     "GuaranteeViolated",
     "GuaranteeWarned",
-    "Lease",
     "ModelSwitchSuggested",
     "ModelUpdated",
     "NudgeIssued",
@@ -63,7 +62,8 @@ __all__ = [
     "PatternCleared",
     "PatternDetected",
     "PatternFields",
-    "ProbeAnswer",
+    "ProbeAnswerBase",
+    "ProbeLease",
     "PublicState",
     "QualityUpdated",
     "SessionRestored",
@@ -174,7 +174,7 @@ class BreakerChanged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True
     mode: BreakerMode | None = None
 
 
-class ProbeAnswer(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
+class ProbeAnswerBase(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
     """Fields of both answers to a request for the probe.
 
     Attributes:
@@ -190,11 +190,11 @@ class ProbeAnswer(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
     lease_until: str | None = None
 
 
-class BreakerProbeGranted(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_granted"):
+class BreakerProbeGranted(ProbeAnswerBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_granted"):
     """The call may be made as the fleet's one probe."""
 
 
-class BreakerProbeDenied(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_denied"):
+class BreakerProbeDenied(ProbeAnswerBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_denied"):
     """Another call is the probe, or the circuit is open: fail fast."""
 
 
@@ -227,7 +227,7 @@ class PatternFields(BehaviourFields, kw_only=True, frozen=True, omit_defaults=Tr
         request: the call that shows it, in one line without secrets.
     """
 
-    pattern: Pattern
+    pattern: PatternType
     severity: PatternSeverity
     repetitions: int
     tool_sequence: tuple[str, ...] = ()
@@ -271,10 +271,10 @@ class NudgeIssued(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True
 
     nudge_type: NudgeType
     message: str
-    pattern: Pattern
+    pattern: PatternType
     severity: PatternSeverity
     pattern_id: str
-    lane: Lane
+    lane: NudgeLane
     duration_ms: int | None = None
     model: str | None = None
     request: str | None = None

@@ -15,7 +15,7 @@ import orjson
 from msgspec import UNSET, Raw, UnsetType
 
 from .fields import MAX_NAME, Count, HttpStatus, Name, Time, Version
-from .vocabulary import Severity
+from .vocabulary import FailureSeverity
 
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST = datetime(2100, 1, 1, tzinfo=UTC)
@@ -146,4 +146,4 @@ class ErrorInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     http_status: HttpStatus | None = None
     code: str | int | None = None
     retriable: bool | None = None
-    severity: Severity | None = None
+    severity: FailureSeverity | None = None

@@ -29,7 +29,7 @@ from .fields import (
 )
 from .result_sketch import ResultSketch
 from .settings import SettingsOverrides
-from .vocabulary import InputSource, Severity, Status, SynthesisStrategy, ToolClass
+from .vocabulary import CallStatus, FailureSeverity, InputSource, SynthesisStrategy, ToolClass
 
 __all__ = [
     "BreakerProbeRequested",
@@ -183,7 +183,7 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
 
     call_id: Name
     tool_name: Name
-    status: Status
+    status: CallStatus
     plugin_name: Name | None = None
     service: Name | None = None
     duration_ms: SpanMs | None = None
@@ -302,7 +302,7 @@ class FailureReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
 
     tool_name: Name
     error: ErrorInfo | None = None
-    severity: Severity | None = None
+    severity: FailureSeverity | None = None
     domain: Name | None = None
     service: Name | None = None
     plugin_name: Name | None = None

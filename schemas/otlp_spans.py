@@ -25,7 +25,7 @@ class SpanEvent(NamedTuple):
     attributes: dict[str, Any]
 
 
-class Span(NamedTuple):
+class OtlpSpan(NamedTuple):
     """One span.
 
     Attributes:
@@ -59,7 +59,7 @@ class Span(NamedTuple):
         return next((value for name in names if (value := self.attributes.get(name)) not in (None, "")), None)
 
 
-def spans_of(document: dict[str, Any]) -> Iterator[Span]:
+def spans_of(document: dict[str, Any]) -> Iterator[OtlpSpan]:
     """Yield the spans of an object: an export request, a part of one, or a span."""
     if isinstance(document.get("trace"), dict):
         document = document["trace"]
@@ -92,7 +92,7 @@ def attributes_of(holder: Any) -> dict[str, Any]:
     return {str(one.get("key")): _value(one.get("value")) for one in given if isinstance(one, dict)}
 
 
-def _of_resource(resource: Any) -> Iterator[Span]:
+def _of_resource(resource: Any) -> Iterator[OtlpSpan]:
     if not isinstance(resource, dict):
         return
     about = attributes_of(resource.get("resource"))
@@ -102,14 +102,14 @@ def _of_resource(resource: Any) -> Iterator[Span]:
                 yield _span(span, about)
 
 
-def _span(given: dict[str, Any], resource: dict[str, Any]) -> Span:
+def _span(given: dict[str, Any], resource: dict[str, Any]) -> OtlpSpan:
     context = given.get("context") or given.get("spanContext")
     context = context if isinstance(context, dict) else given
     status = given.get("status")
     status = status if isinstance(status, dict) else {"code": status}
     code = str(status.get("code", status.get("status_code"))).upper().removeprefix("STATUSCODE.")
     parent = given.get("parentSpanContext")
-    return Span(
+    return OtlpSpan(
         trace=_id(context, "traceId", "trace_id") or _id(given, "traceId", "trace_id"),
         id=_id(context, "spanId", "span_id") or _id(given, "id", "spanId"),
         parent=_id(given, "parentSpanId", "parent_span_id", "parent_id", "parentId")

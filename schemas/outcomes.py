@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from .vocabulary import CallEnd, ModelSwitchStrategy, Pattern, RecoveryMode, Severity, ToolClass
+from .vocabulary import CallEnd, FailureSeverity, ModelSwitchStrategy, PatternType, RecoveryMode, ToolClass
 
 US = "\x1f"
 """Separator of workspace and scope in record keys."""
@@ -20,7 +20,7 @@ US = "\x1f"
 DEFAULT_WORKSPACE = "default"
 """Workspace of events without a `workspace_id`."""
 
-OWN_MAKING = frozenset({Severity.INVALID_INPUT, Severity.VALIDATION})
+OWN_MAKING = frozenset({FailureSeverity.INVALID_INPUT, FailureSeverity.VALIDATION})
 """Severities of failures that the model causes itself; the others do not count against the model.
 
 See docs/design/semantics.md#models.
@@ -157,7 +157,7 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
     attempts: int | None = None
     cost_usd: float | None = None
     model_tier: str = ""
-    severity: Severity | None = None
+    severity: FailureSeverity | None = None
     http_status: int | None = None
     expected: bool = False
     denied: bool = False
@@ -175,7 +175,7 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
     error_code: str = ""
     error_message: str = ""
     signature: str = ""
-    reclassified: Severity | None = None
+    reclassified: FailureSeverity | None = None
     judged_by: str = ""
 
     @property
@@ -203,7 +203,7 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     tool_name: str
     fine_key: str
     model: str
-    pattern: Pattern
+    pattern: PatternType
     model_switch: ModelSwitchStrategy | None = None
     user_id: str = ""
     models: tuple[str, ...] | None = None
@@ -232,12 +232,12 @@ class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
     approved_session: str = ""
 
 
-class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
+class ToolTimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
     """Timer record, appended by the engine when a probe's lease or a forced opening has ended.
 
     See docs/design/contracts.md#time-and-order.
     """
 
 
-Outcome = CallOutcome | PatternSeen | ProbeRequest | TrustOrder | TimePassed
+Outcome = CallOutcome | PatternSeen | ProbeRequest | TrustOrder | ToolTimePassed
 """Union of all records on the `outcomes` topic."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .vocabulary import BreakerMode, BreakerState, Pattern, TrustState, TrustTrigger
+from .vocabulary import BreakerMode, BreakerState, PatternType, TrustState, TrustTrigger
 
 
 class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
@@ -36,7 +36,7 @@ class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     caused_by: tuple[str, ...] = ()
 
 
-class Lease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ProbeLease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Lease of the one probe of a half-open circuit.
 
     Attributes:
@@ -169,7 +169,7 @@ class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
     measured: int | None = None
     opened_at: str | None = None
     open_until: str | None = None
-    lease: Lease | None = None
+    lease: ProbeLease | None = None
     reopen_count: int | None = None
     time_in_state_ms: dict[str, int] = {}
     since: str | None = None
@@ -237,7 +237,7 @@ class ModelUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
     last_failure_at: str | None = None
     model: str | None = None
     stall_rate: float | None = None
-    most_common_pattern: Pattern | None = None
+    most_common_pattern: PatternType | None = None
     nudge_effectiveness: float | None = None
     false_alarms: dict[str, int] = {}
     nudges_judged: int | None = None

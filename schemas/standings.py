@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from .outcomes import US
-from .vocabulary import Pattern, TrustState
+from .vocabulary import PatternType, TrustState
 
 
 class StandingBase(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -86,11 +86,11 @@ class ModelBehaved(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
     model: str
     turns: int = 0
     stalled_turns: int = 0
-    pattern: Pattern | None = None
+    pattern: PatternType | None = None
     nudges_sent: int = 0
     nudges_effective: int = 0
     nudges_judged: int = 0
-    false_alarm: Pattern | None = None
+    false_alarm: PatternType | None = None
 
     @property
     def key(self) -> str:

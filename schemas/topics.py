@@ -31,7 +31,7 @@ _REPEATABLE_MS = 8 * _DAY_MS
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-class Role(StrEnum):
+class TopicRole(StrEnum):
     """Role with rights on topics."""
 
     PLATFORM = "platform"
@@ -41,7 +41,7 @@ class Role(StrEnum):
     DASHBOARD = "dashboard"
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One topic of the catalogue.
 
     Attributes:
@@ -64,8 +64,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     cleanup: Literal["delete", "compact"] = "delete"
     retention_ms: int | None = None
-    writers: frozenset[Role]
-    readers: frozenset[Role]
+    writers: frozenset[TopicRole]
+    readers: frozenset[TopicRole]
     kinds: tuple[type[msgspec.Struct], ...] = ()
     internal: bool = False
     max_message_bytes: int | None = None
@@ -90,43 +90,43 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ON_KEY = "workspace_id, U+001F, scope (tool:NAME, service:NAME or tier:NAME)"
-_READ_BACK = frozenset({Role.OPERATOR, Role.RECORDER})
-_PAGES = _READ_BACK | {Role.DASHBOARD}
-_SHOWN = _PAGES | {Role.PLATFORM}
-_WORKER = frozenset({Role.WORKER})
-_OPERATOR = frozenset({Role.OPERATOR})
-_ORDERS = _OPERATOR | {Role.DASHBOARD}
+_READ_BACK = frozenset({TopicRole.OPERATOR, TopicRole.RECORDER})
+_PAGES = _READ_BACK | {TopicRole.DASHBOARD}
+_SHOWN = _PAGES | {TopicRole.PLATFORM}
+_WORKER = frozenset({TopicRole.WORKER})
+_OPERATOR = frozenset({TopicRole.OPERATOR})
+_ORDERS = _OPERATOR | {TopicRole.DASHBOARD}
 
 _CATALOGUE = (
-    Topic(
+    TopicSpec(
         name="events",
         carries="Every input event.",
         key="session_id",
         retention_ms=7 * _DAY_MS,
         # A worker appends the finish of an overdue call, a web page a report of a false alarm.
-        writers=frozenset({Role.PLATFORM, Role.WORKER, Role.DASHBOARD}),
+        writers=frozenset({TopicRole.PLATFORM, TopicRole.WORKER, TopicRole.DASHBOARD}),
         readers=_PAGES | _WORKER,
         kinds=get_args(events.Event),
     ),
-    Topic(
+    TopicSpec(
         name="outcomes",
         carries="The record of each finished call, classified, once per scope.",
         key=_ON_KEY,
         retention_ms=_DAY_MS,
         writers=_WORKER,
-        readers=_WORKER | {Role.RECORDER},
+        readers=_WORKER | {TopicRole.RECORDER},
         internal=True,
     ),
-    Topic(
+    TopicSpec(
         name="standings",
         carries="How tools stand with a user in a workspace, and what models did: what the fleet stage adds up.",
         key="user:ID, U+001F, tool:NAME; or model:NAME",
         retention_ms=_DAY_MS,
         writers=_WORKER,
-        readers=_WORKER | {Role.RECORDER},
+        readers=_WORKER | {TopicRole.RECORDER},
         internal=True,
     ),
-    Topic(
+    TopicSpec(
         name="commands",
         carries="Reset, recover, remove, restore, breaker and quality commands.",
         key=_ON_KEY,
@@ -135,7 +135,7 @@ _CATALOGUE = (
         readers=_PAGES | _WORKER,
         kinds=get_args(commands.Command),
     ),
-    Topic(
+    TopicSpec(
         name="settings",
         carries="Settings and rule overrides of a scope; a tombstone clears it.",
         key="scope (user:ID or workspace:ID)",
@@ -146,7 +146,7 @@ _CATALOGUE = (
         # After a crash events are folded again under their original settings, so these are kept as long as events are.
         compaction_lag_ms=_REPEATABLE_MS,
     ),
-    Topic(
+    TopicSpec(
         name="rules",
         carries="Which rules and settings hold for a partition of a source topic, and from which offset on.",
         key="source topic, /, partition",
@@ -156,7 +156,7 @@ _CATALOGUE = (
         internal=True,
         compaction_lag_ms=30 * _DAY_MS,
     ),
-    Topic(
+    TopicSpec(
         name="escalations",
         carries="Transitions of trust.",
         key="workspace_id (or user:ID where it holds for a user everywhere), U+001F, trust key",
@@ -165,7 +165,7 @@ _CATALOGUE = (
         readers=_SHOWN,
         kinds=(decisions.TrustChanged, decisions.TrustRecoveryPending, decisions.TrustDangerNoted),
     ),
-    Topic(
+    TopicSpec(
         name="breakers",
         carries="Transitions of circuits, and answers to requests for a probe.",
         key="workspace_id, U+001F, breaker key",
@@ -174,7 +174,7 @@ _CATALOGUE = (
         readers=_PAGES,
         kinds=(decisions.BreakerChanged, decisions.BreakerProbeGranted, decisions.BreakerProbeDenied),
     ),
-    Topic(
+    TopicSpec(
         name="nudges",
         carries="Patterns of behaviour, and what to tell the model.",
         key="session_id",
@@ -190,7 +190,7 @@ _CATALOGUE = (
             decisions.SessionRestored,
         ),
     ),
-    Topic(
+    TopicSpec(
         name="suggestions",
         carries="Model switches, low confidence, limits nearly or fully spent.",
         key="session_id or model",
@@ -204,7 +204,7 @@ _CATALOGUE = (
             decisions.GuaranteeViolated,
         ),
     ),
-    Topic(
+    TopicSpec(
         name="state",
         carries="Latest state of each key; a tombstone when it is back to its default.",
         key="trust:, breaker:, quality: or model: and the key",
@@ -213,7 +213,7 @@ _CATALOGUE = (
         readers=_SHOWN,
         kinds=(decisions.StateUpdated,),
     ),
-    Topic(
+    TopicSpec(
         name="dead-letters",
         carries="What could not be processed, whole, with the reason; marks on what was published again.",
         key="key of the original record; of a mark, the dead letter's id",
@@ -226,7 +226,7 @@ _CATALOGUE = (
     ),
 )
 
-TOPICS: dict[str, Topic] = {topic.name: topic for topic in _CATALOGUE}
+TOPICS: dict[str, TopicSpec] = {topic.name: topic for topic in _CATALOGUE}
 """Catalogue by name, inputs first."""
 
 

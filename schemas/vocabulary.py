@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Status(StrEnum):
+class CallStatus(StrEnum):
     """Status of a finished call, as its publisher saw it."""
 
     SUCCESS = "success"
@@ -48,7 +48,7 @@ class InputSource(StrEnum):
     CLIENT = "client"
 
 
-class Severity(StrEnum):
+class FailureSeverity(StrEnum):
     """Severity of a failure, from an error of the caller to a broken credential.
 
     See docs/design/semantics.md#failure-classification.
@@ -94,7 +94,7 @@ class BreakerMode(StrEnum):
     DISABLED = "disabled"
 
 
-class Pattern(StrEnum):
+class PatternType(StrEnum):
     """Pattern of repeated behaviour without progress (docs/design/semantics.md#behaviour)."""
 
     PREREQUISITE_VIOLATED = "prerequisite_violated"
@@ -147,7 +147,7 @@ class NudgeLevel(StrEnum):
     FULL = "full"
 
 
-class Lane(StrEnum):
+class NudgeLane(StrEnum):
     """Lane of a nudge: where a platform should put it."""
 
     CONTEXT_HINT = "context_hint"

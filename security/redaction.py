@@ -23,10 +23,10 @@ import orjson
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from .secret_patterns import STRUCTURES
-from .secret_patterns.labels import LABELS, LONGEST_BARE, REST, Label, labelled_secret
+from .secret_patterns.labels import LABELS, LONGEST_BARE, REST, SecretLabel, labelled_secret
 from .secret_patterns.names import is_secret_name, is_session_name
 from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
-from .secret_patterns.shapes import Shape, plain
+from .secret_patterns.shapes import SecretShape, plain
 from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
 from .secret_patterns.values import looks_random
 
@@ -109,7 +109,7 @@ def _without_shapes(raw: bytes) -> bytes:
     """Return a text without what matches a shape or follows a label; the same object if there is none."""
     done = -1
     while True:
-        text = Text(raw)
+        text = SearchedText(raw)
         for rule in text.rules:
             if rule > done and (places := text.places(rule)):
                 raw, done = _without(raw, places), rule
@@ -136,16 +136,16 @@ def _decoded(raw: bytes, decoded: bytes, depth: int) -> bytes:
 def secret_spans(text: str) -> list[str]:
     """The secrets in a text."""
     raw = text.encode("utf-8", "surrogatepass")
-    seen = Text(raw)
+    seen = SearchedText(raw)
     places = [place for rule in seen.rules for place in seen.places(rule)]
     return [raw[start:end].decode("utf-8", "replace") for start, end in places]
 
 
 # --- the search ------------------------------------------------------------------------------------------------------
 
-_ENCODED = Shape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
+_ENCODED = SecretShape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
 
-RULES: tuple[Shape | Label, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
+RULES: tuple[SecretShape | SecretLabel, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
 """Expressions that texts are searched with, in this order: earlier ones may contain later ones."""
 
 TOKEN_STARTS = frozenset(
@@ -163,7 +163,7 @@ _CHUNK = 1 << 16
 """Bytes that are searched at once: what is found takes more memory than the text."""
 
 
-class Needles:
+class NeedleSearch:
     """Search for all needles of some rules at once.
 
     Attributes:
@@ -202,7 +202,7 @@ class Needles:
                     yield number, begin + start, begin + end
 
 
-class Search(NamedTuple):
+class SecretSearch(NamedTuple):
     """What texts are searched with.
 
     Attributes:
@@ -211,23 +211,23 @@ class Search(NamedTuple):
         beside: what must be beside the needles of a rule: sets of needles, and strings.
     """
 
-    needles: Needles
-    tokens: Needles
+    needles: NeedleSearch
+    tokens: NeedleSearch
     beside: dict[int, tuple[frozenset[int] | tuple[bytes, ...], ...]]
 
 
 @cache
-def _search() -> Search:
-    needles = Needles(
+def _search() -> SecretSearch:
+    needles = NeedleSearch(
         {
-            rule: one.needles if isinstance(one, Shape) else one.words
+            rule: one.needles if isinstance(one, SecretShape) else one.words
             for rule, one in enumerate(RULES)
             if not _FIRST_TOKEN <= rule < _FIRST_LABEL
         }
     )
-    return Search(
+    return SecretSearch(
         needles,
-        Needles({rule: shape.needles for rule, shape in enumerate((*TOKENS, _ENCODED), _FIRST_TOKEN)}),
+        NeedleSearch({rule: shape.needles for rule, shape in enumerate((*TOKENS, _ENCODED), _FIRST_TOKEN)}),
         {
             rule: tuple(
                 frozenset(map(needles.numbers.__getitem__, group)) if needles.numbers.keys() >= set(group) else group
@@ -239,7 +239,7 @@ def _search() -> Search:
     )
 
 
-class Text:
+class SearchedText:
     r"""Text in which secrets are looked for.
 
     Attributes:
@@ -304,7 +304,7 @@ class Text:
     def places(self, rule: int) -> list[tuple[int, int]]:
         """Return the places of the secrets that a rule finds."""
         one = RULES[rule]
-        return self._of_label(rule, one) if isinstance(one, Label) else self._of_shape(rule, one)
+        return self._of_label(rule, one) if isinstance(one, SecretLabel) else self._of_shape(rule, one)
 
     def _starts(self, rule: int) -> list[int]:
         """Return the places where a rule's needles are."""
@@ -319,7 +319,7 @@ class Text:
                 at = self.raw.find(needle, at + 1)
         return sorted(places)
 
-    def _of_shape(self, rule: int, shape: Shape) -> list[tuple[int, int]]:
+    def _of_shape(self, rule: int, shape: SecretShape) -> list[tuple[int, int]]:
         found, done = [], 0
         is_token = rule >= _FIRST_TOKEN
         for match in (
@@ -342,7 +342,7 @@ class Text:
                 done = end
         return found
 
-    def _beginning_with(self, rule: int, shape: Shape) -> Iterator[re.Match[bytes]]:
+    def _beginning_with(self, rule: int, shape: SecretShape) -> Iterator[re.Match[bytes]]:
         """Yield the matches of an anchored shape, in order of place."""
         text, done = self.lower if shape.folded else self.raw, 0
         for at in self._starts(rule):
@@ -350,7 +350,7 @@ class Text:
                 done = match.end()
                 yield match
 
-    def _of_label(self, rule: int, label: Label) -> list[tuple[int, int]]:
+    def _of_label(self, rule: int, label: SecretLabel) -> list[tuple[int, int]]:
         """Return the places of the values after labels such as `password:`."""
         found, done = [], 0
         for at in self._starts(rule):

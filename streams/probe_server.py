@@ -29,7 +29,7 @@ MAX_OPEN = 64
 """Largest number of connections; for another one the oldest is closed."""
 
 
-class Probe(NamedTuple):
+class HealthProbe(NamedTuple):
     """Health functions of a process; called in the threads of the port.
 
     Attributes:
@@ -45,7 +45,7 @@ class Probe(NamedTuple):
     metrics: Callable[[], bytes] | None
 
 
-class _Server(ThreadingHTTPServer):
+class _LimitedServer(ThreadingHTTPServer):
     """Server with a thread per connection, limited in number and time."""
 
     daemon_threads = True
@@ -90,7 +90,7 @@ class ProbeServer:
         probe: functions that answer; may be replaced at any time.
     """
 
-    def __init__(self, probe: Probe, bind: str, port: int) -> None:
+    def __init__(self, probe: HealthProbe, bind: str, port: int) -> None:
         """Listen on `bind`:`port` and start serving.
 
         Raises:
@@ -98,7 +98,7 @@ class ProbeServer:
         """
         self.probe = probe
         try:
-            self._server = _Server((bind, port), _handler(self, local=is_loopback(bind)))
+            self._server = _LimitedServer((bind, port), _handler(self, local=is_loopback(bind)))
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {bind}:{port} ({error}); set TRUSTFOLD_WEB_PORT to a free port, or to `off`"
@@ -112,7 +112,7 @@ class ProbeServer:
 
 
 def _handler(server: ProbeServer, *, local: bool) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ProbeHandler(BaseHTTPRequestHandler):
         timeout = REQUEST_S
 
         def do_GET(self) -> None:
@@ -140,4 +140,4 @@ def _handler(server: ProbeServer, *, local: bool) -> type[BaseHTTPRequestHandler
         def log_message(self, *_: Any) -> None:
             """Do nothing: probes come every few seconds."""
 
-    return Handler
+    return ProbeHandler

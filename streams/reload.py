@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from ..config import RuleFiles
-from ..rules.rules import Rules
+from ..rules.rules import RuleSet
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +18,13 @@ LOOK_S = 1.0
 """Seconds between two polls of the files; one stat call each."""
 
 
-class Reloader:
+class RulesReloader:
     """Passes changed rules to an engine."""
 
     def __init__(
         self,
         files: RuleFiles | None,
-        rebase: Callable[[Rules], None],
+        rebase: Callable[[RuleSet], None],
         on_fault: Callable[[str | None], None] = lambda _fault: None,
     ) -> None:
         """Watch files (None: no files) for an engine with `rebase`; `on_fault` is called with each `fault`."""

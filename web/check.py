@@ -23,19 +23,19 @@ from starlette.routing import BaseRoute, Route
 
 from ..errors import EventRejected
 from ..guard.request import NO_SESSION, recorded_call
-from ..integrations.policy import Policy
-from ..projections.emitter import Output
+from ..integrations.policy import HookPolicy
+from ..projections.emitter import StageOutput
 from ..projections.session.calls import args_of
 from ..schemas.codec import MAX_BYTES, decode_event, rfc3339
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..security.redaction import redact_record
-from ..streams.embedded.server import Service, read_body, unhindered
+from ..streams.embedded.server import EmbeddedService, read_body, unhindered
 
 STARTED = "tool_call.started"
 
 
-def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
+def check_routes(service: EmbeddedService, policy: HookPolicy) -> Sequence[BaseRoute]:
     """Route of this endpoint; it decides by `policy`, which tracks the states of the served engine."""
 
     async def check(request: HttpRequest) -> Response:
@@ -96,14 +96,14 @@ def read_check(body: bytes, now_ms: int) -> tuple[ToolCallStarted, bool]:
     return event, use
 
 
-def policy_of(service: Service) -> Policy:
+def policy_of(service: EmbeddedService) -> HookPolicy:
     """Create a policy that tracks the engine's states from now on, in commit order."""
     writer = service.writer
-    policy = Policy(lambda: writer.engine.rules)
+    policy = HookPolicy(lambda: writer.engine.rules)
     for key, value in writer.engine.views.states().items():
         policy.view.apply(key, value)
 
-    def listen(outputs: Sequence[Output]) -> None:
+    def listen(outputs: Sequence[StageOutput]) -> None:
         for output in outputs:
             if output.topic == "state":
                 policy.view.apply(output.key, output.value)

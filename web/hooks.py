@@ -25,25 +25,25 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ..errors import EventRejected, RejectReason
-from ..guard.request import Call
+from ..guard.request import GuardedCall
 from ..guard.result import told_to_model
-from ..guard.tools import Tool
-from ..guard.workspace import Workspaces, is_evidence
-from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
-from ..ingest.hooks.dialect import CallBegan, CallEnded, Prompted
+from ..guard.tools import ToolRegistration
+from ..guard.workspace import WorkspaceDigests, is_evidence
+from ..ingest.hooks import DIALECTS, HookAnswer, HookDialect, HookEvent
+from ..ingest.hooks.dialect import CallBegan, CallEnded, PromptSent
 from ..ingest.reading import parse
 from ..ingest.workspaces import workspace_of
-from ..integrations.hook_session import HookSession, Verdict, session_id_of
-from ..integrations.policy import Policy
-from ..projections.emitter import Output
+from ..integrations.hook_session import HookSession, HookVerdict, session_id_of
+from ..integrations.policy import HookPolicy
+from ..projections.emitter import StageOutput
 from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued, NudgeWithdrawn, PatternDetected
 from ..schemas.fields import MAX_NAME
 from ..schemas.outcomes import DEFAULT_WORKSPACE
-from ..schemas.vocabulary import Lane
-from ..streams.embedded.engine import Receipt, Request
-from ..streams.embedded.publishers import HOOKS, Publisher
-from ..streams.embedded.server import QUICK_BYTES, Service
+from ..schemas.vocabulary import NudgeLane
+from ..streams.embedded.engine import CommitReceipt, SubmitRequest
+from ..streams.embedded.publishers import HOOKS, SenderIdentity
+from ..streams.embedded.server import QUICK_BYTES, EmbeddedService
 
 log = logging.getLogger(__name__)
 
@@ -70,25 +70,25 @@ NOTHING = b"{}"
 _SAID = frozenset({"nudge.issued", "nudge.withdrawn", "pattern.detected"})
 
 
-class Hooks:
+class AgentHooks:
     """Sessions of all agents on this machine, for one engine."""
 
-    def __init__(self, service: Service, policy: Policy, user: str = "") -> None:
+    def __init__(self, service: EmbeddedService, policy: HookPolicy, user: str = "") -> None:
         """Answer for an engine that is served, by the policy that follows its states; `user` owns every session."""
         self._policy = policy
         self._writer = service.writer
         self._read = service.read
         self._user = user
-        self._workspaces = Workspaces()
+        self._workspaces = WorkspaceDigests()
         self._changes: Counter[str] = Counter()
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
         self._by_id: dict[str, HookSession] = {}
-        self._publishers: dict[str, Publisher] = {}
+        self._publishers: dict[str, SenderIdentity] = {}
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
         self._shadow: set[str] = set()
         self._faults: Counter[str] = Counter()
-        self._late: set[asyncio.Future[Receipt]] = set()
+        self._late: set[asyncio.Future[CommitReceipt]] = set()
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
         service.writer.listeners.append(self._listen)
 
@@ -139,7 +139,7 @@ class Hooks:
         )
 
     async def _answer(
-        self, dialect: Dialect, hook: Hook, publisher: Publisher, *, shadow: bool, size: int = 0
+        self, dialect: HookDialect, hook: HookEvent, publisher: SenderIdentity, *, shadow: bool, size: int = 0
     ) -> dict[str, Any]:
         now_ms = time.time_ns() // 1_000_000
         place = (dialect.agent, hook.session, hook.subagent)
@@ -171,39 +171,43 @@ class Hooks:
         if size > QUICK_BYTES:
             await asyncio.to_thread(lambda: [call.trust_keys for call in calls.values()])  # reads the command lines
 
-        def check(begun: CallBegan) -> Verdict:
+        def check(begun: CallBegan) -> HookVerdict:
             judged = self._policy.judge(calls[id(begun)], now_ms, use=not shadow)
             if not judged.decision.allowed:
-                return Verdict(refusal=told_to_model(judged.decision.code, judged.decision.message))
+                return HookVerdict(refusal=told_to_model(judged.decision.code, judged.decision.message))
             if not judged.decision.ask:
-                return Verdict(approvals=judged.approvals)
-            return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
+                return HookVerdict(approvals=judged.approvals)
+            return HookVerdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
         self._fold(session.taken(), publisher)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
 
-    def _call(self, session: HookSession, begun: CallBegan) -> Call:
+    def _call(self, session: HookSession, begun: CallBegan) -> GuardedCall:
         where, rules = session.workspace or DEFAULT_WORKSPACE, self._writer.engine.rules
-        call = Call(Tool(name=begun.tool, service=begun.service or None), begun.args, session.session_id, where)
+        call = GuardedCall(
+            ToolRegistration(name=begun.tool, service=begun.service or None), begun.args, session.session_id, where
+        )
         call.user_id = self._user or None
         call.families, call.rules = rules.tools.families, rules.calls
         return call
 
-    def _fold(self, events: list[bytes], publisher: Publisher) -> asyncio.Future[Receipt] | None:
+    def _fold(self, events: list[bytes], publisher: SenderIdentity) -> asyncio.Future[CommitReceipt] | None:
         if not events:
             return None
-        request = Request("events", events, publisher=publisher)
+        request = SubmitRequest("events", events, publisher=publisher)
         folded = asyncio.ensure_future(self._writer.submit(request, urgent=True))
         folded.add_done_callback(self._count)
         return folded
 
-    def _count(self, folded: asyncio.Future[Receipt]) -> None:
+    def _count(self, folded: asyncio.Future[CommitReceipt]) -> None:
         if not folded.cancelled() and (fault := folded.exception()) is not None:
             self._faults[type(fault).__name__] += 1
 
-    def _session(self, place: tuple[str, str, str], dialect: Dialect, hook: Hook, publisher: Publisher) -> HookSession:
+    def _session(
+        self, place: tuple[str, str, str], dialect: HookDialect, hook: HookEvent, publisher: SenderIdentity
+    ) -> HookSession:
         """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
         session = self._sessions.get(place)
         if session is None:
@@ -219,9 +223,9 @@ class Hooks:
         session.workspace = session.workspace or workspace_of(hook.folder)
         return session
 
-    def _resume_subagents(self, hook: Hook) -> None:
+    def _resume_subagents(self, hook: HookEvent) -> None:
         """Lift the pauses of a session's subagents if the user has spoken, which they do to the main agent alone."""
-        if not hook.subagent and any(isinstance(one, Prompted) and not one.again for one in hook.happened):
+        if not hook.subagent and any(isinstance(one, PromptSent) and not one.again for one in hook.happened):
             for (_, name, subagent), session in self._sessions.items():
                 if subagent and name == hook.session:
                     session.resume()
@@ -229,7 +233,7 @@ class Hooks:
     async def _restore(self, session: HookSession) -> None:
         """Deliver the pause that a session of an earlier server is in, if nobody has spoken since."""
         decided = [decode_decision(one.value) for one in await self._read("session_decisions", session.session_id)]
-        pauses = [one for one in decided if isinstance(one, NudgeIssued) and one.lane is Lane.PAUSE]
+        pauses = [one for one in decided if isinstance(one, NudgeIssued) and one.lane is NudgeLane.PAUSE]
         if not pauses:
             return
         for event in await self._read("session_events", session.session_id):
@@ -239,7 +243,14 @@ class Hooks:
         session.deliver(pauses[-1])
 
     def _note(
-        self, dialect: Dialect, hook: Hook, session: HookSession, answer: Answer, now_ms: int, *, shadow: bool
+        self,
+        dialect: HookDialect,
+        hook: HookEvent,
+        session: HookSession,
+        answer: HookAnswer,
+        now_ms: int,
+        *,
+        shadow: bool,
     ) -> None:
         for kind, text in answer._asdict().items():
             if text:
@@ -255,7 +266,7 @@ class Hooks:
                     }
                 )
 
-    def _listen(self, outputs: Sequence[Output]) -> None:
+    def _listen(self, outputs: Sequence[StageOutput]) -> None:
         """Deliver nudges, and what persons should be told, to their sessions; called in commit order."""
         for output in outputs:
             if output.topic == "nudges" and output.type in _SAID and output.value is not None:
@@ -270,13 +281,13 @@ class Hooks:
                     session.deliver(decision)
 
 
-def _publisher_of(request: HttpRequest) -> Publisher:
+def _publisher_of(request: HttpRequest) -> SenderIdentity:
     """Return the sender of a hook: an agent's own hooks come by the private socket, which has no port."""
     server = request.scope.get("server")
     if server is not None and server[1] is None:
         return HOOKS
-    publisher: Publisher | None = request.state.publisher
-    return publisher or Publisher()
+    publisher: SenderIdentity | None = request.state.publisher
+    return publisher or SenderIdentity()
 
 
 def _size_of(request: HttpRequest) -> int:
@@ -322,7 +333,7 @@ def _calls_for_digest(happening: object) -> bool:
     )
 
 
-def _with_digest(hook: Hook, digest: str | None) -> Hook:
+def _with_digest(hook: HookEvent, digest: str | None) -> HookEvent:
     """Return a hook whose failed calls state the digest of the workspace."""
     return hook._replace(
         happened=tuple(

@@ -15,12 +15,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..projections.emitter import Output
+from ..projections.emitter import StageOutput
 from ..projections.incidents import CALM, STATES
-from ..streams.embedded.engine import Request
-from ..streams.embedded.server import Service
+from ..streams.embedded.engine import SubmitRequest
+from ..streams.embedded.server import EmbeddedService
 from ..streams.embedded.store_views import DEAD_LETTERS
-from .dashboard.current_state import Board
+from .dashboard.current_state import StateBoard
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -35,7 +35,7 @@ except ImportError:  # the extra is not installed: the path says so
 class EngineCollector(Collector):
     """Prometheus collector: counts an engine's commits, and reads other values on each scrape."""
 
-    def __init__(self, service: Service, board: Board) -> None:
+    def __init__(self, service: EmbeddedService, board: StateBoard) -> None:
         """Start counting; create it before the engine serves. `board` counts what the dashboard could not read."""
         self._service = service
         self._board = board
@@ -83,11 +83,11 @@ class EngineCollector(Collector):
         for one in self._service.collectors:
             yield from one.collect()
 
-    def _hear(self, requests: Sequence[Request]) -> None:
+    def _hear(self, requests: Sequence[SubmitRequest]) -> None:
         for request in requests:
             self._records[request.topic] += len(request.values)
 
-    def _listen(self, outputs: Sequence[Output]) -> None:
+    def _listen(self, outputs: Sequence[StageOutput]) -> None:
         self._committed_at = time.time()
         for output in outputs:
             self._outputs[output.topic] += 1
@@ -102,7 +102,7 @@ class EngineCollector(Collector):
         return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if file.is_file())
 
 
-def metrics_routes(service: Service, board: Board) -> Sequence[BaseRoute]:
+def metrics_routes(service: EmbeddedService, board: StateBoard) -> Sequence[BaseRoute]:
     """The path of the metrics; without prometheus-client it answers 503 and says what to install."""
     if Collector is object:
 

@@ -17,17 +17,17 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..guard.otel.receiver import JSON, PROTOBUF, Refused, document_of
-from ..integrations.otel import Exports, Unreadable
-from ..streams.embedded.engine import Request
-from ..streams.embedded.server import Service, read_body
+from ..guard.otel.receiver import JSON, PROTOBUF, RequestRejected, document_of
+from ..integrations.otel import ExportConverter, UnreadableExport
+from ..streams.embedded.engine import SubmitRequest
+from ..streams.embedded.server import EmbeddedService, read_body
 
 Signal = Literal["traces", "logs"]
 
 
-def otlp_routes(service: Service) -> Sequence[BaseRoute]:
+def otlp_routes(service: EmbeddedService) -> Sequence[BaseRoute]:
     """Routes of both endpoints."""
-    exports = Exports()
+    exports = ExportConverter()
     one_at_a_time = asyncio.Lock()
 
     async def take(request: HttpRequest, signal: Signal, read: Callable[[dict[str, Any]], list[bytes]]) -> Response:
@@ -38,7 +38,7 @@ def otlp_routes(service: Service) -> Sequence[BaseRoute]:
                 events = await asyncio.to_thread(_events, body, kind, signal, read)
                 if events:
                     token = blake2b(body, digest_size=16, person=signal.encode()).digest()
-                    await service.writer.submit(Request("events", events, token, request.state.publisher))
+                    await service.writer.submit(SubmitRequest("events", events, token, request.state.publisher))
             except BaseException:
                 exports.undo()
                 raise
@@ -68,7 +68,7 @@ def _taken(kind: str) -> Response:
 def _events(body: bytes, kind: str, signal: Signal, read: Callable[[dict[str, Any]], list[bytes]]) -> list[bytes]:
     try:
         return read(document_of(body, kind, signal))
-    except Refused as refused:
+    except RequestRejected as refused:
         raise HTTPException(refused.status, str(refused)) from refused
-    except Unreadable as error:
+    except UnreadableExport as error:
         raise HTTPException(400, str(error)) from error

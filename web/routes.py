@@ -17,16 +17,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..streams.embedded.roles import Access
-from ..streams.embedded.server import Service
-from ..streams.embedded.sign_in import Roles, SignIns
+from ..streams.embedded.roles import AccessMiddleware
+from ..streams.embedded.server import EmbeddedService
+from ..streams.embedded.sign_in import RoleTokens, SignIns
 from .check import check_routes, policy_of
 from .dashboard.embedded_source import EmbeddedSource
-from .dashboard.history_answers import Archive
-from .dashboard.live import Hub
-from .dashboard.render import Site
+from .dashboard.history_answers import HistoryArchive
+from .dashboard.live import StreamHub
+from .dashboard.render import PageContext
 from .dashboard.routes import dashboard_routes, error_page
-from .hooks import Hooks
+from .hooks import AgentHooks
 from .metrics import metrics_routes
 from .otlp import otlp_routes
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from .dashboard.kafka_source import KafkaSource
 
 
-def more_routes(service: Service, user: str = "", history: Path | None = None) -> Sequence[BaseRoute]:
+def more_routes(service: EmbeddedService, user: str = "", history: Path | None = None) -> Sequence[BaseRoute]:
     """Routes for an engine that is served.
 
     `user` owns the sessions of coding agents; `history` is the directory of recorded Parquet files.
     """
     policy = policy_of(service)  # shared by all, so that an approval is used only once
     source = EmbeddedSource(service, history)
-    hub = Hub(source.board)
+    hub = StreamHub(source.board)
     service.ending.append(hub.stop)
-    site = Site(source, service.sign_ins, hub, archive=Archive(history, refusal=lambda: source.foreign))
+    site = PageContext(source, service.sign_ins, hub, archive=HistoryArchive(history, refusal=lambda: source.foreign))
     service.ending.append(site.archive.close)
     service.error_page = error_page(site)
 
@@ -54,7 +54,7 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
 
     return [
         Route("/v1/incidents", incidents),
-        *Hooks(service, policy, user).routes(),
+        *AgentHooks(service, policy, user).routes(),
         *check_routes(service, policy),
         *otlp_routes(service),
         *metrics_routes(service, source.board),
@@ -62,12 +62,12 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
     ]
 
 
-def kafka_app(source: KafkaSource, roles: Roles) -> Starlette:
+def kafka_app(source: KafkaSource, roles: RoleTokens) -> Starlette:
     """ASGI application of `trustfold web`: the dashboard alone; while it runs it follows the topics of `source`."""
     from ..streams.kafka.records import ended  # noqa: PLC0415 - Kafka is an extra
 
-    hub, sign_ins = Hub(source.board), SignIns(roles)
-    archive = Archive(source.history, refusal=lambda: source.foreign)
+    hub, sign_ins = StreamHub(source.board), SignIns(roles)
+    archive = HistoryArchive(source.history, refusal=lambda: source.foreign)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -88,7 +88,7 @@ def kafka_app(source: KafkaSource, roles: Roles) -> Starlette:
         }
         return Response(orjson.dumps(body), media_type="application/json")
 
-    site = Site(source, sign_ins, hub, archive=archive)
+    site = PageContext(source, sign_ins, hub, archive=archive)
     page = error_page(site)
 
     def fault(request: Request, error: Exception) -> Response:
@@ -99,7 +99,7 @@ def kafka_app(source: KafkaSource, roles: Roles) -> Starlette:
     app = Starlette(
         routes=[Route("/healthz", health), *dashboard_routes(site)],
         exception_handlers={HTTPException: fault},
-        middleware=[Middleware(Access, roles=roles, sign_ins=sign_ins)],
+        middleware=[Middleware(AccessMiddleware, roles=roles, sign_ins=sign_ins)],
         lifespan=lifespan,
     )
     app.state.end_streams = hub.stop

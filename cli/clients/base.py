@@ -15,9 +15,9 @@ from ... import __version__
 from ...config import INSTALLATION
 from ...errors import TrustfoldError
 from ...rules.levels import Levels
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.commands import Command
-from ...schemas.decision_text import Line, line_of, line_of_unreadable
+from ...schemas.decision_text import DecisionLine, line_of, line_of_unreadable
 from ...schemas.decisions import Decision, readable_decision
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.public_state import PublicState, readable_state
@@ -28,7 +28,7 @@ S_co = TypeVar("S_co", bound=PublicState | None, covariant=True)
 K = TypeVar("K", bound=PublicState)
 
 
-class Rights(NamedTuple):
+class TargetRights(NamedTuple):
     """Rights of a command at a target.
 
     Attributes:
@@ -51,11 +51,11 @@ class Rights(NamedTuple):
             raise TrustfoldError(self.refusal)
 
 
-NO_RIGHTS = Rights()
+NO_RIGHTS = TargetRights()
 """Of a command without tokens: the server decides."""
 
 
-class About(msgspec.Struct):
+class ServerIdentity(msgspec.Struct):
     """Which server answers; empty texts for one of an earlier version.
 
     Attributes:
@@ -80,7 +80,7 @@ LAST = "last"
 """In place of a session's id: the one that was heard last."""
 
 
-class Server(NamedTuple):
+class ServerInfo(NamedTuple):
     """The server that a target reads, or that runs over the store that it reads.
 
     Attributes:
@@ -93,7 +93,7 @@ class Server(NamedTuple):
     """
 
     url: str
-    about: About | None = None
+    about: ServerIdentity | None = None
     agents: dict[str, Record] = {}
     said: Sequence[Record] = ()
     paused: dict[str, str] = {}
@@ -131,12 +131,12 @@ class DecisionRecord(NamedTuple):
     decision: Decision | None
 
     @property
-    def line(self) -> Line:
+    def line(self) -> DecisionLine:
         """The decision as text."""
         return line_of_unreadable(self.record) if self.decision is None else line_of(self.decision)
 
 
-class Overview(NamedTuple):
+class StateOverview(NamedTuple):
     """All states that differ from their default.
 
     Attributes:
@@ -180,13 +180,13 @@ class KnownSettings(NamedTuple):
         fault: why the newest rules file is not used; None if it is.
     """
 
-    base: Rules
+    base: RuleSet
     levels: Levels
     unknown: str = ""
     fault: str | None = None
 
 
-class Reloaded(NamedTuple):
+class ReloadResult(NamedTuple):
     """Result of reloading rules and policies.
 
     Attributes:
@@ -211,7 +211,7 @@ class LetterState(StrEnum):
     REPUBLISHED = "republished"
 
 
-class Letter(NamedTuple):
+class ListedLetter(NamedTuple):
     """A dead letter.
 
     Attributes:
@@ -225,7 +225,7 @@ class Letter(NamedTuple):
     state: LetterState = LetterState.OPEN
 
 
-class Republished(NamedTuple):
+class RepublishResult(NamedTuple):
     """Result of republishing records.
 
     Attributes:
@@ -241,7 +241,7 @@ class Republished(NamedTuple):
     claimed: int = 0
 
 
-class Target(Protocol):
+class DeploymentClient(Protocol):
     """Client that reads states and sends orders."""
 
     @property
@@ -255,10 +255,10 @@ class Target(Protocol):
             TrustfoldError: no server shows one.
         """
 
-    def server(self) -> Server | None:
+    def server(self) -> ServerInfo | None:
         """The server that is read, or runs over the store that is read; None if there is none."""
 
-    def overview(self) -> Overview:
+    def overview(self) -> StateOverview:
         """Public state of every key that differs from its default."""
 
     def incidents(self) -> list[Record]:
@@ -294,17 +294,17 @@ class Target(Protocol):
             TrustfoldError: the target rejects one of them.
         """
 
-    def reload(self) -> Reloaded:
+    def reload(self) -> ReloadResult:
         """Make the running engine reload rules and policies.
 
         Raises:
             TrustfoldError: no engine runs there, or it cannot be reached.
         """
 
-    def dead_letters(self, *, everything: bool) -> list[Letter]:
+    def dead_letters(self, *, everything: bool) -> list[ListedLetter]:
         """Dead letters, oldest first; `everything` includes those already republished."""
 
-    def republish(self, letters: Sequence[Letter]) -> Republished:
+    def republish(self, letters: Sequence[ListedLetter]) -> RepublishResult:
         """Republish the records of dead letters."""
 
 
@@ -318,7 +318,7 @@ def decision_records(records: Iterable[Record]) -> list[DecisionRecord]:
     return [DecisionRecord(record, readable_decision(record)) for record in records]
 
 
-def with_states(every: Sequence[Letter], unpublished: Sequence[Letter]) -> list[Letter]:
+def with_states(every: Sequence[ListedLetter], unpublished: Sequence[ListedLetter]) -> list[ListedLetter]:
     """All dead letters with their state: republished, unless they are in `unpublished`."""
     refs = {letter.ref for letter in unpublished}
     return [one if one.ref in refs else one._replace(state=LetterState.REPUBLISHED) for one in every]

@@ -10,12 +10,12 @@ from urllib.parse import quote, urlencode
 import msgspec
 import orjson
 
-from ...errors import TookTooLong, TrustfoldError, Unreachable
+from ...errors import TargetUnreachable, TookTooLong, TrustfoldError
 from ...guard.backends.engine import ANSWER_S
 from ...guard.backends.engine_client import EngineClient, EngineRefused, Method
 from ...projections.incidents import ranked
-from ...rules.levels import Level
-from ...rules.rules import Rules
+from ...rules.levels import SettingLevel
+from ...rules.rules import RuleSet
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
@@ -23,17 +23,17 @@ from ...schemas.session_timeline import SessionTimeline
 from ...schemas.settings import SettingsChanged, SettingsOverrides
 from .base import (
     NO_RIGHTS,
-    About,
     DecisionRecord,
     KnownSettings,
-    Letter,
-    Overview,
+    ListedLetter,
     Record,
-    Reloaded,
-    Republished,
-    Rights,
-    Server,
+    ReloadResult,
+    RepublishResult,
+    ServerIdentity,
+    ServerInfo,
     SettingsOwner,
+    StateOverview,
+    TargetRights,
     decision_records,
     state_records,
     with_states,
@@ -48,49 +48,49 @@ PAGE = 10_000
 T = TypeVar("T")
 
 
-class _Fault(msgspec.Struct):
+class _RecordFault(msgspec.Struct):
     """Reason why a record was rejected."""
 
     path: str
     message: str
 
 
-class Published(msgspec.Struct):
+class PublishAnswer(msgspec.Struct):
     """Answer to posted records: numbers of folded and of rejected ones, and the first reasons of rejections."""
 
     accepted: int
     dead_letters: int
-    faults: list[_Fault] = []
+    faults: list[_RecordFault] = []
 
     @property
-    def fault(self) -> _Fault:
+    def fault(self) -> _RecordFault:
         """First reason."""
-        return next(iter(self.faults), _Fault("", "it gave no reason; `trustfold dead-letters list` may"))
+        return next(iter(self.faults), _RecordFault("", "it gave no reason; `trustfold dead-letters list` may"))
 
 
-class _Ordered(Published, kw_only=True):
+class _OrderAnswer(PublishAnswer, kw_only=True):
     """Answer to orders, with the decisions they caused."""
 
     decisions: list[Record]
 
 
-class _Settings(msgspec.Struct):
+class _SettingsAnswer(msgspec.Struct):
     """Settings of each level, and the rules that they override."""
 
-    levels: dict[Level, SettingsOverrides]
-    rules: Rules
+    levels: dict[SettingLevel, SettingsOverrides]
+    rules: RuleSet
     rules_fault: str | None
 
 
-class _Reload(msgspec.Struct):
-    """Answer to a reload; see `Reloaded`."""
+class _ReloadAnswer(msgspec.Struct):
+    """Answer to a reload; see `ReloadResult`."""
 
     reloaded: bool
     files: list[str]
     rules_fault: str | None
 
 
-class _Republish(msgspec.Struct):
+class _RepublishAnswer(msgspec.Struct):
     """Answer to republishing: number of records, and of those that became dead letters again."""
 
     republished: int
@@ -118,7 +118,7 @@ class HookReport(msgspec.Struct):
 class HttpTarget:
     """Target that is a server, over HTTP."""
 
-    def __init__(self, url: str, rights: Rights = NO_RIGHTS, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, rights: TargetRights = NO_RIGHTS, timeout_s: float = TIMEOUT_S) -> None:
         """Connect to the server at `url`, `http://host:port`; orders are sent with the operator's token.
 
         Raises:
@@ -132,24 +132,24 @@ class HttpTarget:
         """Name of the target in messages."""
         return self._client.name
 
-    def server(self) -> Server:
+    def server(self) -> ServerInfo:
         """The server, with the agents that it has heard; at most a few seconds late."""
         quick = HttpTarget(self.name, self._rights, ANSWER_S)
         try:
             about, report = quick.about(), quick.hooks()
-        except (Unreachable, TookTooLong):
-            return Server(self.name)
+        except (TargetUnreachable, TookTooLong):
+            return ServerInfo(self.name)
         except TrustfoldError:  # without its token, or of an earlier version
-            return Server(self.name, About())
-        return Server(self.name, about, report.agents, report.said, report.paused)
+            return ServerInfo(self.name, ServerIdentity())
+        return ServerInfo(self.name, about, report.agents, report.said, report.paused)
 
-    def overview(self) -> Overview:
+    def overview(self) -> StateOverview:
         """Public state of every key that differs from its default."""
         body = self._json("GET", "/v1/state")
         states = body.get("states")
         if not isinstance(states, list) or not all(isinstance(one, dict) for one in states):
             raise self._not_ours("it gave no list of states")
-        return Overview(state_records(states), body.get("recovery_mode"), body.get("rules_fault"))
+        return StateOverview(state_records(states), body.get("recovery_mode"), body.get("rules_fault"))
 
     def incidents(self) -> list[Record]:
         """Incidents of the present, most urgent first; a server of an earlier version knows only those of states."""
@@ -181,14 +181,14 @@ class HttpTarget:
             TrustfoldError: the server rejected one of them.
         """
         self._rights.check_order()
-        answer = self._post(_Ordered, "/v1/commands", b"\n".join(encode(command) for command in commands))
+        answer = self._post(_OrderAnswer, "/v1/commands", b"\n".join(encode(command) for command in commands))
         if answer.dead_letters:
             raise TrustfoldError(f"{self.name} did not take the order: {answer.fault.message}")
         return decision_records(answer.decisions)
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
-        known = self._as(_Settings, self._json("GET", f"/v1/settings?{urlencode(who._asdict())}"))
+        known = self._as(_SettingsAnswer, self._json("GET", f"/v1/settings?{urlencode(who._asdict())}"))
         return KnownSettings(known.rules, known.levels, fault=known.rules_fault)
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
@@ -210,27 +210,27 @@ class HttpTarget:
         if answer.dead_letters:
             raise TrustfoldError(f"{self.name} did not take it: {answer.fault.path}: {answer.fault.message}")
 
-    def reload(self) -> Reloaded:
+    def reload(self) -> ReloadResult:
         """Make the server reload its rules and policies."""
         self._rights.check_order()
-        done = self._post(_Reload, "/v1/reload", b"")
-        return Reloaded(done.reloaded, done.files, done.rules_fault)
+        done = self._post(_ReloadAnswer, "/v1/reload", b"")
+        return ReloadResult(done.reloaded, done.files, done.rules_fault)
 
-    def dead_letters(self, *, everything: bool) -> list[Letter]:
+    def dead_letters(self, *, everything: bool) -> list[ListedLetter]:
         """Dead letters, oldest first."""
-        letters: list[Letter] = []
+        letters: list[ListedLetter] = []
         after = 0
         while page := self._lines("/v1/dead-letters", after=after, limit=PAGE, all=str(everything).lower()):
             after = page[-1]["offset"]
-            letters += [Letter(str(one["offset"]), one["value"]) for one in page]
+            letters += [ListedLetter(str(one["offset"]), one["value"]) for one in page]
         return with_states(letters, self.dead_letters(everything=False)) if everything else letters
 
-    def republish(self, letters: Sequence[Letter]) -> Republished:
+    def republish(self, letters: Sequence[ListedLetter]) -> RepublishResult:
         """Fold the records of dead letters again."""
         self._rights.check_order()
         body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
-        done = self._post(_Republish, "/v1/dead-letters/republish", body)
-        return Republished(len(letters), done.dead_letters)
+        done = self._post(_RepublishAnswer, "/v1/dead-letters/republish", body)
+        return RepublishResult(len(letters), done.dead_letters)
 
     def hooks(self) -> HookReport:
         """Agents whose hooks have called the server, their sessions, and the answers they were given."""
@@ -240,14 +240,14 @@ class HttpTarget:
         """Close idle connections."""
         self._client.close()
 
-    def about(self) -> About:
+    def about(self) -> ServerIdentity:
         """Which server answers."""
         try:
-            return self._as(About, self._json("GET", "/v1/server"))
+            return self._as(ServerIdentity, self._json("GET", "/v1/server"))
         except EngineRefused as refused:
             if refused.status != 404:
                 raise
-            return About()
+            return ServerIdentity()
 
     def dashboard(self) -> str:
         """Address of the dashboard, which signs a browser in once with the rights of this target."""
@@ -259,15 +259,15 @@ class HttpTarget:
             ticket = None
         return f"{self.name}/sign-in?{urlencode({'ticket': ticket})}" if ticket else f"{self.name}/"
 
-    def publish(self, topic: str, body: bytes) -> Published:
+    def publish(self, topic: str, body: bytes) -> PublishAnswer:
         """Post records of a topic, one a line.
 
         Raises:
-            Unreachable: no server answers.
+            TargetUnreachable: no server answers.
             TookTooLong: no answer in time.
             TrustfoldError: the server refused; its reason is the message.
         """
-        return self._post(Published, f"/v1/{topic}", body)
+        return self._post(PublishAnswer, f"/v1/{topic}", body)
 
     def _post(self, kind: type[T], path: str, body: bytes) -> T:
         return self._as(kind, self._json("POST", path, body))

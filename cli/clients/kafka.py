@@ -21,17 +21,17 @@ from ..render import note
 from .base import (
     DecisionRecord,
     KnownSettings,
-    Letter,
-    Overview,
+    ListedLetter,
     Record,
-    Reloaded,
-    Republished,
+    ReloadResult,
+    RepublishResult,
     SettingsOwner,
+    StateOverview,
     decision_records,
     state_records,
 )
 from .kafka_dead_letters import LetterBox
-from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, standing_of, write
+from .kafka_log import KafkaSettings, OutgoingRecord, StoredRecord, command_key, read, run, standing_of, write
 
 MANY_UNFOLDED = 1_000
 """Records from which on running workers count as late; fewer are always under way."""
@@ -67,13 +67,13 @@ class KafkaTarget:
             f"directory: `trustfold story {session_id} --history DIR`"
         )
 
-    def overview(self) -> Overview:
+    def overview(self) -> StateOverview:
         """Latest record of every key of the `state` topic."""
         latest: dict[str, bytes | None] = {}
         for record in self._read("state"):
             latest[record.key] = record.value
         values = [(key, value) for key, value in sorted(latest.items()) if value is not None]
-        return Overview(state_records(self._objects("state", values)), None, unfolded=self._unfolded())
+        return StateOverview(state_records(self._objects("state", values)), None, unfolded=self._unfolded())
 
     def _unfolded(self) -> str:
         try:
@@ -85,12 +85,12 @@ class KafkaTarget:
 
     def incidents(self) -> list[Record]:
         """Incidents of the present, most urgent first; of questions and lost calls those of the latest events."""
-        from ...web.dashboard.current_state import Board, Change
+        from ...web.dashboard.current_state import OutputRecord, StateBoard
         from ...web.dashboard.kafka_source import FIRST_EVENTS
 
-        board = Board()
+        board = StateBoard()
         for topic in ("state", "nudges"):
-            board.apply(Change(topic, one.key, one.value) for one in self._read(topic))
+            board.apply(OutputRecord(topic, one.key, one.value) for one in self._read(topic))
         board.hear(one.value for one in self._read("events", FIRST_EVENTS))
         return [one.record() for one in board.incidents(time.time_ns() // 1_000_000)]
 
@@ -120,7 +120,7 @@ class KafkaTarget:
     def order(self, commands: Sequence[Command]) -> None:
         """Write commands; the workers apply them as they read them."""
         topic = self.kafka.topic("commands")
-        self._write([Sent(topic, command_key(command).encode(), encode(command)) for command in commands])
+        self._write([OutgoingRecord(topic, command_key(command).encode(), encode(command)) for command in commands])
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of the workspace and user, from the `settings` topic."""
@@ -134,15 +134,18 @@ class KafkaTarget:
         """Write settings, a tombstone for a scope that overrides nothing; the workers apply them as they read them."""
         topic = self.kafka.topic("settings")
         self._write(
-            [Sent(topic, one.scope.encode(), encode(one) if set_by(one.overrides) else None) for one in changes]
+            [
+                OutgoingRecord(topic, one.scope.encode(), encode(one) if set_by(one.overrides) else None)
+                for one in changes
+            ]
         )
 
     def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Write `session.configured` events."""
         topic = self.kafka.topic("events")
-        self._write([Sent(topic, event.session_id.encode(), encode(event)) for event in events])
+        self._write([OutgoingRecord(topic, event.session_id.encode(), encode(event)) for event in events])
 
-    def reload(self) -> Reloaded:
+    def reload(self) -> ReloadResult:
         """Raise TrustfoldError: each worker reloads its own files.
 
         Raises:
@@ -150,18 +153,18 @@ class KafkaTarget:
         """
         raise TrustfoldError("each worker reads its own files by itself, about a second after they change")
 
-    def dead_letters(self, *, everything: bool) -> list[Letter]:
+    def dead_letters(self, *, everything: bool) -> list[ListedLetter]:
         """Dead letters that the topic still holds, each once, with the state that its marks give."""
         return run(self.kafka, LetterBox(self.kafka).letters(everything=everything))
 
-    def republish(self, letters: Sequence[Letter]) -> Republished:
+    def republish(self, letters: Sequence[ListedLetter]) -> RepublishResult:
         """Write the records of dead letters to their topics again; each once, even with concurrent processes."""
         return run(self.kafka, LetterBox(self.kafka).republish(letters))
 
-    def _read(self, topic: str, most: int | None = None) -> list[Stored]:
+    def _read(self, topic: str, most: int | None = None) -> list[StoredRecord]:
         """Records of a topic, oldest first; at most the latest `most` of each partition."""
         records, _ = run(self.kafka, read(self.kafka, self.kafka.topic(topic), most=most))
         return records
 
-    def _write(self, records: Sequence[Sent]) -> None:
+    def _write(self, records: Sequence[OutgoingRecord]) -> None:
         run(self.kafka, write(self.kafka, records))

@@ -25,8 +25,8 @@ from ...projections.dead_letters import original
 from ...schemas.codec import encode, rfc3339
 from ...schemas.decisions import DeadLetterRepublished
 from ...schemas.envelope import output_id
-from .base import Letter, LetterState, Republished
-from .kafka_log import KafkaSettings, Sent, Stored, places_at, read, write
+from .base import LetterState, ListedLetter, RepublishResult
+from .kafka_log import KafkaSettings, OutgoingRecord, StoredRecord, places_at, read, write
 
 TOPIC = "dead-letters"
 TYPE = "dead_letter.republished"
@@ -47,7 +47,7 @@ SKEW_S = 60.0
 """Largest difference allowed between brokers' clocks when a record is searched by time."""
 
 
-class Mark(NamedTuple):
+class LetterMark(NamedTuple):
     """Last valid mark of a letter: its owner, its time (milliseconds), and whether the letter was sent."""
 
     attempt: str
@@ -63,26 +63,28 @@ class LetterBox:
         self._settings = settings
         self._topic = settings.topic(TOPIC)
 
-    async def letters(self, *, everything: bool) -> list[Letter]:
+    async def letters(self, *, everything: bool) -> list[ListedLetter]:
         """Dead letters, oldest first, each once; those already republished only with `everything`."""
         records, _ = await read(self._settings, self._topic)
         letters = _letters(records, time.time_ns() // 1_000_000)
         return [one for one in letters if everything or one.state is not LetterState.REPUBLISHED]
 
-    async def republish(self, letters: Sequence[Letter]) -> Republished:
+    async def republish(self, letters: Sequence[ListedLetter]) -> RepublishResult:
         """Republish the records of dead letters, except those that any process has republished before.
 
         Raises:
             TrustfoldError: this process was suspended too long for its claims to be still valid.
             TimeoutError: the brokers did not acknowledge; the next attempt finds the records that were sent.
         """
-        total = Republished(0)
+        total = RepublishResult(0)
         for begin in range(0, len(letters), CHUNK):
             done = await self._republish(letters[begin : begin + CHUNK])
-            total = Republished(total.sent + done.sent, None, total.before + done.before, total.claimed + done.claimed)
+            total = RepublishResult(
+                total.sent + done.sent, None, total.before + done.before, total.claimed + done.claimed
+            )
         return total
 
-    async def _republish(self, letters: Sequence[Letter]) -> Republished:
+    async def _republish(self, letters: Sequence[ListedLetter]) -> RepublishResult:
         attempt = uuid4().hex
         records, ends = await read(self._settings, self._topic)
         wanted = {str(one.body["id"]): one for one in letters}
@@ -105,9 +107,9 @@ class LetterBox:
         await write(self._settings, [self._record(one) for one in ours])
         await self._mark(ours, attempt, "sent")
         before = len(found) + sum(one.state is LetterState.REPUBLISHED for one in known.values())
-        return Republished(len(ours), None, before, len(wanted) - len(ours) - before)
+        return RepublishResult(len(ours), None, before, len(wanted) - len(ours) - before)
 
-    async def _sent_before(self, letters: Sequence[Letter], marks: dict[str, Mark]) -> list[Letter]:
+    async def _sent_before(self, letters: Sequence[ListedLetter], marks: dict[str, LetterMark]) -> list[ListedLetter]:
         """Letters whose republishing was interrupted, but whose record reached its topic."""
         ids: dict[str, set[str]] = {}
         for one in letters:
@@ -125,10 +127,10 @@ class LetterBox:
             } & wanted
         return [one for one in letters if one.body["id"] in found]
 
-    async def _mark(self, letters: Iterable[Letter], attempt: str, state: str) -> None:
+    async def _mark(self, letters: Iterable[ListedLetter], attempt: str, state: str) -> None:
         await write(self._settings, [self._mark_of(str(one.body["id"]), attempt, state) for one in letters])
 
-    def _mark_of(self, letter: str, attempt: str, state: str) -> Sent:
+    def _mark_of(self, letter: str, attempt: str, state: str) -> OutgoingRecord:
         mark = DeadLetterRepublished(
             schema_version="1.0",
             id=output_id(f"{letter}/{attempt}/{state}", TYPE, 0),
@@ -137,25 +139,27 @@ class LetterBox:
             state="sent" if state == "sent" else "claimed",
             time=rfc3339(_now()),
         )
-        return Sent(self._topic, letter.encode(), encode(mark))
+        return OutgoingRecord(self._topic, letter.encode(), encode(mark))
 
-    def _record(self, letter: Letter) -> Sent:
+    def _record(self, letter: ListedLetter) -> OutgoingRecord:
         body = letter.body
         headers = [(LETTER_HEADER, str(body["id"]).encode())]
-        return Sent(self._settings.topic(body["topic"]), original(body, "key"), original(body, "value"), headers)
+        return OutgoingRecord(
+            self._settings.topic(body["topic"]), original(body, "key"), original(body, "value"), headers
+        )
 
 
-def _letters(records: Sequence[Stored], now_ms: int) -> list[Letter]:
+def _letters(records: Sequence[StoredRecord], now_ms: int) -> list[ListedLetter]:
     """Every letter once, oldest first; several workers may have reported one record."""
     marks = _marks(records)
-    letters: dict[str, Letter] = {}
+    letters: dict[str, ListedLetter] = {}
     for record, body in _bodies(records):
         if body["type"] != TYPE:
-            letters[str(body["id"])] = Letter(record.ref, body, _state(marks.get(str(body["id"])), now_ms))
+            letters[str(body["id"])] = ListedLetter(record.ref, body, _state(marks.get(str(body["id"])), now_ms))
     return list(letters.values())
 
 
-def _state(mark: Mark | None, now_ms: int) -> LetterState:
+def _state(mark: LetterMark | None, now_ms: int) -> LetterState:
     if mark is None:
         return LetterState.OPEN
     if mark.sent:
@@ -163,9 +167,9 @@ def _state(mark: Mark | None, now_ms: int) -> LetterState:
     return LetterState.CLAIMED if now_ms - mark.since_ms < CLAIM_S * 1000 else LetterState.INTERRUPTED
 
 
-def _marks(records: Iterable[Stored]) -> dict[str, Mark]:
+def _marks(records: Iterable[StoredRecord]) -> dict[str, LetterMark]:
     """Valid mark of each letter that has one; computed from the log alone, so the same for every reader."""
-    found: dict[str, Mark] = {}
+    found: dict[str, LetterMark] = {}
     for record, body in _bodies(sorted(records, key=lambda one: (one.partition, one.offset))):
         if body["type"] != TYPE:
             continue
@@ -175,17 +179,17 @@ def _marks(records: Iterable[Stored]) -> dict[str, Mark]:
             continue
         held = found.get(mark.dead_letter_id)
         if mark.state == "sent":
-            found[mark.dead_letter_id] = Mark(mark.attempt_id, record.timestamp, sent=True)
+            found[mark.dead_letter_id] = LetterMark(mark.attempt_id, record.timestamp, sent=True)
         elif held is None or (not held.sent and record.timestamp - held.since_ms >= CLAIM_S * 1000):
-            found[mark.dead_letter_id] = Mark(mark.attempt_id, record.timestamp, sent=False)
+            found[mark.dead_letter_id] = LetterMark(mark.attempt_id, record.timestamp, sent=False)
     return found
 
 
-def _is_held(mark: Mark | None, attempt: str) -> bool:
+def _is_held(mark: LetterMark | None, attempt: str) -> bool:
     return mark is not None and not mark.sent and mark.attempt == attempt
 
 
-def _bodies(records: Iterable[Stored]) -> Iterator[tuple[Stored, dict[str, Any]]]:
+def _bodies(records: Iterable[StoredRecord]) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
     """Parsed records of this topic's own types; other records are skipped."""
     for record in records:
         try:

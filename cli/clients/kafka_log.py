@@ -7,14 +7,14 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...errors import ConfigError, NotInstalled, TookTooLong, TrustfoldError, Unreachable
+from ...errors import ConfigError, NotInstalled, TargetUnreachable, TookTooLong, TrustfoldError
 
 try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
-    from ...streams.kafka.access import RIGHTS_ERRORS, Denied, missing_right_error, run_client, unreachable
+    from ...streams.kafka.access import RIGHTS_ERRORS, BrokerDenied, missing_right_error, run_client, unreachable
     from ...streams.kafka.lag import standing_of
-    from ...streams.kafka.records import TIMEOUT_S, Sent, Stored, command_key, places_at, read, write
+    from ...streams.kafka.records import TIMEOUT_S, OutgoingRecord, StoredRecord, command_key, places_at, read, write
     from ...streams.kafka.settings import KafkaSettings
 except ImportError as missing:
     raise NotInstalled("Kafka", missing) from missing
@@ -22,8 +22,8 @@ except ImportError as missing:
 __all__ = [
     "TIMEOUT_S",
     "KafkaSettings",
-    "Sent",
-    "Stored",
+    "OutgoingRecord",
+    "StoredRecord",
     "command_key",
     "places_at",
     "read",
@@ -43,11 +43,11 @@ def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
         quiet.setLevel(logging.CRITICAL)  # aiokafka logs the error that is raised here
     try:
         yield
-    except Denied:
+    except BrokerDenied:
         raise
     except ConfigError as error:
         if isinstance(error.__cause__, KafkaConnectionError):
-            raise Unreachable(str(error)) from error
+            raise TargetUnreachable(str(error)) from error
         raise
     except (TimeoutError, KafkaTimeoutError) as error:
         raise TookTooLong(
@@ -55,9 +55,9 @@ def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
         ) from error
     except KafkaConnectionError as error:
         reason = run_client(unreachable(settings))
-        if isinstance(reason, Denied):
+        if isinstance(reason, BrokerDenied):
             raise reason from error
-        raise Unreachable(str(reason)) from error
+        raise TargetUnreachable(str(reason)) from error
     except RIGHTS_ERRORS as error:
         raise missing_right_error(settings, error) from error
     except KafkaError as error:

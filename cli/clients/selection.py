@@ -7,16 +7,19 @@ from pathlib import Path
 
 import click
 
-from ...config import DEFAULT_DB, Settings
+from ...config import DEFAULT_DB, EnvironmentSettings
 from ...errors import ConfigError
 from ...schemas.public_state import BreakerUpdated, TrustUpdated
 from ...schemas.vocabulary import TrustState
-from .base import Rights, Target
+from .base import DeploymentClient, TargetRights
 
 
 def target_of(
-    store: str | None = None, url: str | None = None, bootstrap: str | None = None, settings: Settings | None = None
-) -> Target:
+    store: str | None = None,
+    url: str | None = None,
+    bootstrap: str | None = None,
+    settings: EnvironmentSettings | None = None,
+) -> DeploymentClient:
     """Target named by the options, else by the environment, else the store of this directory or the user's service.
 
     Raises:
@@ -25,7 +28,7 @@ def target_of(
     given = [name for name, value in (("--store", store), ("--url", url), ("--bootstrap", bootstrap)) if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} name different places; give one of them")
-    settings = settings or Settings.from_env()
+    settings = settings or EnvironmentSettings.from_env()
     if not given:
         url, bootstrap = settings.url, "" if settings.url else settings.broker
     from ..service import UserService
@@ -36,7 +39,7 @@ def target_of(
 
         if service.is_at(url) and not settings.token:
             return HttpTarget(url, service.rights(settings.operator_token))
-        return HttpTarget(url, Rights(settings.token, settings.operator_token))
+        return HttpTarget(url, TargetRights(settings.token, settings.operator_token))
     if bootstrap:
         from .kafka import KafkaTarget
 
@@ -55,7 +58,7 @@ def target_of(
         )
     if path.resolve() == service.store.resolve():
         return StoreTarget(path, service.rights(settings.operator_token))
-    return StoreTarget(path, Rights(settings.token, settings.operator_token))
+    return StoreTarget(path, TargetRights(settings.token, settings.operator_token))
 
 
 def keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -9,26 +9,26 @@ from pathlib import Path
 
 import orjson
 
-from ...errors import TookTooLong, TrustfoldError, Unreachable
+from ...errors import TargetUnreachable, TookTooLong, TrustfoldError
 from ...guard.backends.engine import answers, running_at
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
-from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force
+from ...streams.embedded.engine import CommitReceipt, EmbeddedEngine, SubmitRequest, source_in_force
 from ...streams.embedded.store import StoreLocked
-from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, Views
+from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, StoreViews
 from .base import (
     DecisionRecord,
     KnownSettings,
-    Letter,
-    Overview,
+    ListedLetter,
     Record,
-    Reloaded,
-    Republished,
-    Rights,
-    Server,
+    ReloadResult,
+    RepublishResult,
+    ServerInfo,
     SettingsOwner,
+    StateOverview,
+    TargetRights,
     decision_records,
     state_records,
     with_states,
@@ -46,7 +46,7 @@ MAX_EVENTS = 50_000
 class StoreTarget:
     """Target that is a store; if an engine runs on it, orders go to that engine's address."""
 
-    def __init__(self, path: Path, rights: Rights) -> None:
+    def __init__(self, path: Path, rights: TargetRights) -> None:
         """Use the store at `path` with these rights; the tokens are for an engine that runs on it."""
         self._path = path
         self._rights = rights
@@ -64,38 +64,38 @@ class StoreTarget:
         """The engine that runs on the store.
 
         Raises:
-            Unreachable: none does.
+            TargetUnreachable: none does.
         """
         found = running_at(self._path)
         if found is None or not answers(found[1]):
-            raise Unreachable(f"no server runs on {self.name}; start this user's with `trustfold up --detach`")
+            raise TargetUnreachable(f"no server runs on {self.name}; start this user's with `trustfold up --detach`")
         return HttpTarget(found[1], self._rights)
 
-    def server(self) -> Server | None:
+    def server(self) -> ServerInfo | None:
         """The server that runs over the store."""
         found = running_at(self._path)
         return HttpTarget(found[1], self._rights).server() if found else None
 
-    def overview(self) -> Overview:
+    def overview(self) -> StateOverview:
         """Public state of every key that differs from its default."""
-        with closing(Views.open(self._path)) as views:
+        with closing(StoreViews.open(self._path)) as views:
             mode = source_in_force(views).rules.trust.recovery_mode
             records = state_records(orjson.loads(value) for value in views.states().values())
-            return Overview(records, str(mode), _fault(views))
+            return StateOverview(records, str(mode), _fault(views))
 
     def incidents(self) -> list[Record]:
         """Incidents of the present, most urgent first."""
-        from ...web.dashboard.current_state import Board, read_store
+        from ...web.dashboard.current_state import StateBoard, read_store
 
-        board = Board()
-        with closing(Views.open(self._path)) as views:
+        board = StateBoard()
+        with closing(StoreViews.open(self._path)) as views:
             read_store(board, views)
         return [one.record() for one in board.incidents(_now())]
 
     def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
         found: list[Record] = []
-        with closing(Views.open(self._path)) as views:
+        with closing(StoreViews.open(self._path)) as views:
             after = 0
             while page := views.decisions(TOOL_TOPICS, after=after, limit=MAX_PAGE):
                 after = page[-1].offset
@@ -106,9 +106,9 @@ class StoreTarget:
         """The timeline of a session."""
         from ...history.sessions.calls import by_cause
         from ...history.sessions.json_view import timeline_document
-        from ...history.sessions.timeline import Decided, millis, timeline
+        from ...history.sessions.timeline import TimedDecision, millis, timeline
 
-        with closing(Views.open(self._path)) as views:
+        with closing(StoreViews.open(self._path)) as views:
             stored = [*views.session_events(session_id, limit=MAX_EVENTS), *views.appended_events(session_id)]
             events = [orjson.loads(one.value) for one in stored]
             if not events:
@@ -118,7 +118,7 @@ class StoreTarget:
             found = timeline(
                 session_id,
                 events,
-                [Decided(orjson.loads(one.value), one.arrived_ms) for one in sorted(decisions)],
+                [TimedDecision(orjson.loads(one.value), one.arrived_ms) for one in sorted(decisions)],
                 rules=source_in_force(views).rules,
                 records=by_cause(views.session_calls(session_id, limit=MAX_EVENTS)),
                 left_out=len(stored) >= MAX_EVENTS,
@@ -130,7 +130,7 @@ class StoreTarget:
         self._rights.check_order()
         try:
             with EmbeddedEngine.open(self._path) as engine:
-                request = Request("commands", [encode(command) for command in commands])
+                request = SubmitRequest("commands", [encode(command) for command in commands])
                 (receipt,) = engine.submit([request], arrived_ms=_now())
         except StoreLocked as taken:
             return self._engine_of(taken).order(commands)
@@ -140,7 +140,7 @@ class StoreTarget:
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session, as of the last fold of the store."""
-        with closing(Views.open(self._path)) as views:
+        with closing(StoreViews.open(self._path)) as views:
             source = source_in_force(views)
             levels = source.levels(who.workspace, who.user, views.session(who.session))
             return KnownSettings(source.base, levels, fault=_fault(views))
@@ -153,7 +153,7 @@ class StoreTarget:
         """Fold settings of sessions into the store, or send them to the engine that runs on it."""
         self._submit("events", events)
 
-    def reload(self) -> Reloaded:
+    def reload(self) -> ReloadResult:
         """Make the engine that runs on the store reload its files.
 
         Raises:
@@ -171,28 +171,28 @@ class StoreTarget:
         values = [encode(record) for record in records]
         try:
             with EmbeddedEngine.open(self._path) as engine:
-                (receipt,) = engine.submit([Request(topic, values)], arrived_ms=_now())
+                (receipt,) = engine.submit([SubmitRequest(topic, values)], arrived_ms=_now())
         except StoreLocked as taken:
             self._engine_of(taken).post_records(topic, values)
             return
         self._check_taken(receipt)
 
-    def _check_taken(self, receipt: Receipt) -> None:
+    def _check_taken(self, receipt: CommitReceipt) -> None:
         faults = [orjson.loads(out.value or b"{}") for out in receipt.outputs if out.topic == DEAD_LETTERS]
         if faults:
             raise TrustfoldError(f"{self.name} did not take it: {faults[0]['path']}: {faults[0]['message']}")
 
-    def dead_letters(self, *, everything: bool) -> list[Letter]:
+    def dead_letters(self, *, everything: bool) -> list[ListedLetter]:
         """Dead letters, oldest first."""
-        letters: list[Letter] = []
-        with closing(Views.open(self._path)) as views:
+        letters: list[ListedLetter] = []
+        with closing(StoreViews.open(self._path)) as views:
             after = 0
             while page := views.dead_letters(after=after, limit=MAX_PAGE, republished=everything):
                 after = page[-1].offset
-                letters += [Letter(str(one.offset), orjson.loads(one.output.value or b"{}")) for one in page]
+                letters += [ListedLetter(str(one.offset), orjson.loads(one.output.value or b"{}")) for one in page]
         return with_states(letters, self.dead_letters(everything=False)) if everything else letters
 
-    def republish(self, letters: Sequence[Letter]) -> Republished:
+    def republish(self, letters: Sequence[ListedLetter]) -> RepublishResult:
         """Fold the records of dead letters again."""
         self._rights.check_order()
         try:
@@ -200,7 +200,7 @@ class StoreTarget:
                 outputs = engine.republish([int(letter.ref) for letter in letters], arrived_ms=_now())
         except StoreLocked as taken:
             return self._engine_of(taken).republish(letters)
-        return Republished(len(letters), sum(output.topic == DEAD_LETTERS for output in outputs))
+        return RepublishResult(len(letters), sum(output.topic == DEAD_LETTERS for output in outputs))
 
     def _engine_of(self, taken: StoreLocked) -> HttpTarget:
         if not taken.address:
@@ -213,7 +213,7 @@ class StoreTarget:
         return HttpTarget(taken.address, self._rights)
 
 
-def _fault(views: Views) -> str | None:
+def _fault(views: StoreViews) -> str | None:
     found = views.noted("rules_fault")
     return str(found) if found is not None else None
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError, NotInstalled
 from ..clock import SystemClock
-from ..metrics import Metrics
+from ..metrics import GuardMetrics
 from ..settings import GuardSettings
 
 if TYPE_CHECKING:
-    from .base import Backend
+    from .base import GuardBackend
 
 
 def backend_at(
     address: str,
-    metrics: Metrics,
+    metrics: GuardMetrics,
     settings: GuardSettings,
     *,
     topic_prefix: str | None = None,
     token: str | None = None,
     client_arguments: Mapping[str, Any] | None = None,
-) -> Backend:
+) -> GuardBackend:
     """Create the backend for an address, not started.
 
     Raises:
@@ -51,7 +51,7 @@ def backend_at(
     raise ConfigError(f"{address!r} is no address; use kafka://host:9092 or http://127.0.0.1:8321")
 
 
-def disabled_backend(metrics: Metrics) -> Backend:
+def disabled_backend(metrics: GuardMetrics) -> GuardBackend:
     """Backend of a disabled guard: publishes nothing."""
     from .memory import MemoryBackend
 

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import EventRejected
 from ...schemas.codec import decode_decision, encode
 from ..log import log_event
-from ..metrics import EVENTS, Metrics
+from ..metrics import EVENTS, GuardMetrics
 from ..state_cache import StateView
 
 Listener = Callable[[Any], None]
@@ -24,7 +24,7 @@ MAX_SEEN = 10_000
 """Number of decision ids remembered to deliver each decision once."""
 
 
-class Backend(Protocol):
+class GuardBackend(Protocol):
     """Transport of a guard: publishes events and receives states and decisions."""
 
     @property
@@ -39,7 +39,7 @@ class Backend(Protocol):
         """
 
     @property
-    def decisions(self) -> Decisions:
+    def decisions(self) -> DecisionDispatcher:
         """Dispatcher of decisions to sessions."""
 
     def publish(self, record: msgspec.Struct) -> None:
@@ -64,7 +64,7 @@ class Backend(Protocol):
         """
 
 
-class Decisions:
+class DecisionDispatcher:
     """Dispatcher of decisions to listening sessions; delivers each id once, however often it is read."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class EventBuffer:
         dropped: number of records dropped because the buffer was full or closed.
     """
 
-    def __init__(self, limit: int, metrics: Metrics) -> None:
+    def __init__(self, limit: int, metrics: GuardMetrics) -> None:
         """Create a buffer of at most `limit` records."""
         self.dropped = 0
         self._limit = limit
@@ -172,7 +172,7 @@ class EventBuffer:
         return left
 
 
-def encoded(record: msgspec.Struct, metrics: Metrics) -> bytes | None:
+def encoded(record: msgspec.Struct, metrics: GuardMetrics) -> bytes | None:
     """Encode a record as JSON; returns None, logs and counts if that is impossible, so that it blocks no other."""
     try:
         return encode(record)
@@ -189,7 +189,7 @@ See docs/design/contracts.md#topics.
 """
 
 
-def apply_record(topic: str, key: str, value: bytes | None, view: StateView, decisions: Decisions) -> None:
+def apply_record(topic: str, key: str, value: bytes | None, view: StateView, decisions: DecisionDispatcher) -> None:
     """Apply one record of a followed topic; records that this version cannot decode are skipped."""
     if topic == "state":
         view.apply(key, value)

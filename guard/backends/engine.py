@@ -25,7 +25,7 @@ _POLL_S = 0.05
 
 
 @dataclass(slots=True)
-class Engine:
+class EngineThread:
     """A running engine.
 
     Attributes:
@@ -48,7 +48,7 @@ class Engine:
             self.process.wait()
 
 
-def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0) -> Engine:
+def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0) -> EngineThread:
     """Return the engine over a store: the running one, or a new one.
 
     Raises:
@@ -57,7 +57,7 @@ def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0
     store = Path(path)
     running = running_at(store)
     if running is not None and answers(running[1]):
-        return Engine(running[1])
+        return EngineThread(running[1])
     make_directory(store.parent)
     environ = os.environ | ({"TRUSTFOLD_TOKEN": token} if token else {})
     command = [sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", "0"]
@@ -66,7 +66,7 @@ def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0
         return _started(process, store, output, wait_s)
 
 
-def _started(process: subprocess.Popen[bytes], store: Path, output: IO[bytes], wait_s: float) -> Engine:
+def _started(process: subprocess.Popen[bytes], store: Path, output: IO[bytes], wait_s: float) -> EngineThread:
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
         found = running_at(store)
@@ -75,7 +75,7 @@ def _started(process: subprocess.Popen[bytes], store: Path, output: IO[bytes], w
             if not ours:  # another process was quicker
                 process.terminate()
                 process.wait()
-            return Engine(found[1], process if ours else None)
+            return EngineThread(found[1], process if ours else None)
         if process.poll() is not None and found is None:
             break
         time.sleep(_POLL_S)

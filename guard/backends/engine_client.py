@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from ...errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
+from ...errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, HTTPConnectionPool
@@ -137,7 +137,7 @@ class EngineClient:
             token: bearer token; empty for none.
 
         Raises:
-            Unreachable: nothing answers, or the connection was lost.
+            TargetUnreachable: nothing answers, or the connection was lost.
             TookTooLong: no answer in time.
             EngineRefused: the answer is an error.
             ConfigError: no header can carry the token.
@@ -195,7 +195,7 @@ def _errors(name: str, timeout_s: float) -> Iterator[None]:
         cause = error.__cause__ or next((one for one in error.args if isinstance(one, Exception)), error)
         if isinstance(cause, TimeoutError | exceptions.ReadTimeoutError):
             raise TookTooLong(f"{name} did not answer within {timeout_s:.0f} s; look at its log") from error
-        raise Unreachable(f"nothing answers at {name} ({cause}); is `trustfold up` running there?") from error
+        raise TargetUnreachable(f"nothing answers at {name} ({cause}); is `trustfold up` running there?") from error
 
 
 def _reason(answer: bytes) -> str:

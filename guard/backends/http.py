@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from ...errors import TookTooLong, TrustfoldError, Unreachable
+from ...errors import TargetUnreachable, TookTooLong, TrustfoldError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..log import log_event
-from ..metrics import EVENTS, Metrics
+from ..metrics import EVENTS, GuardMetrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record, encoded
+from .base import FOLLOWED, ChangeSignal, DecisionDispatcher, EventBuffer, apply_record, encoded
 from .engine_client import EngineClient, EngineRefused, EngineStream, header_token
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine import EngineThread
 
 BATCH = 1000
 TIMEOUT_S = 10.0
@@ -51,7 +51,7 @@ NOT_OURS = 200
 """Status of an answer that is not an engine's, such as a sign-in page."""
 
 
-class _Counts(msgspec.Struct):
+class _PostCounts(msgspec.Struct):
     """Answer of an engine to a post: number of records folded, and of those put among the dead letters."""
 
     accepted: int
@@ -62,7 +62,7 @@ LINGER_S = 0.005
 """Seconds before a post: start and finish of a short call go together, and not while the call is being made."""
 
 
-class _Fault(Enum):
+class _PostFault(Enum):
     """Cause of a failed post.
 
     Attributes:
@@ -99,7 +99,13 @@ class HttpBackend:
     """
 
     def __init__(
-        self, url: str, metrics: Metrics, limit: int, *, token: str | None = None, engine: Engine | None = None
+        self,
+        url: str,
+        metrics: GuardMetrics,
+        limit: int,
+        *,
+        token: str | None = None,
+        engine: EngineThread | None = None,
     ) -> None:
         """Create a backend for the engine at `http://host:port`; an engine started for the guard ends with it.
 
@@ -108,7 +114,7 @@ class HttpBackend:
         """
         self._client = EngineClient(url, TIMEOUT_S)
         self.view = StateView()
-        self.decisions = Decisions()
+        self.decisions = DecisionDispatcher()
         self.buffer = EventBuffer(limit, metrics)
         self._token = header_token(token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", ""))
         self._operator_token = header_token(os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", ""))
@@ -299,15 +305,15 @@ class HttpBackend:
             last = self._closing.is_set()
             try:
                 self._request(path, body, token, len(ready))
-            except (Unreachable, TookTooLong, EngineRefused) as error:
+            except (TargetUnreachable, TookTooLong, EngineRefused) as error:
                 fault = self._fault(error, path, token)
-                if fault is _Fault.RECORDS and len(ready) > 1:
+                if fault is _PostFault.RECORDS and len(ready) > 1:
                     middle = len(ready) // 2
                     return self._post_encoded(path, ready[:middle]) and self._post_encoded(path, ready[middle:])
-                if fault is _Fault.RECORDS and not suspected and not _too_large(error):
+                if fault is _PostFault.RECORDS and not suspected and not _too_large(error):
                     suspected = True  # a proxy may have changed its mind between this record and the empty body
                     continue
-                if fault is not _Fault.WAY:
+                if fault is not _PostFault.WAY:
                     log_event(logging.ERROR, "events_refused", count=len(ready), why=str(error)[:200])
                     self._settle("refused", len(ready))
                     return True
@@ -331,32 +337,32 @@ class HttpBackend:
         """
         answer = self._client.request("POST", path, body, token=token)
         try:
-            counts = msgspec.json.decode(answer, type=_Counts)
+            counts = msgspec.json.decode(answer, type=_PostCounts)
         except msgspec.DecodeError:
             counts = None
         if counts is None or counts.accepted + counts.dead_letters != records:
             raise EngineRefused(f"what answers at {self._client.name} is not `trustfold up`", NOT_OURS)
 
-    def _fault(self, error: TrustfoldError, path: str, token: str) -> _Fault:
+    def _fault(self, error: TrustfoldError, path: str, token: str) -> _PostFault:
         """Return the cause of a failed post.
 
         A proxy refuses a record's content and a sender with the same statuses. What also refuses a body without records
         refuses the sender.
         """
         if _too_large(error):
-            return _Fault.RECORDS
+            return _PostFault.RECORDS
         if not isinstance(error, EngineRefused):
-            return _Fault.WAY
+            return _PostFault.WAY
         own_token = path == ORDERS_PATH and token != self._token
         if error.temporary and error.status != NOT_OURS:
-            return _Fault.SENDER if error.status == 401 and own_token else _Fault.WAY
+            return _PostFault.SENDER if error.status == 401 and own_token else _PostFault.WAY
         try:
             self._request(path, b"\n", token, 0)
         except EngineRefused as refusal:
-            return _Fault.SENDER if path == ORDERS_PATH and not refusal.temporary else _Fault.WAY
-        except (Unreachable, TookTooLong):
-            return _Fault.WAY
-        return _Fault.RECORDS
+            return _PostFault.SENDER if path == ORDERS_PATH and not refusal.temporary else _PostFault.WAY
+        except (TargetUnreachable, TookTooLong):
+            return _PostFault.WAY
+        return _PostFault.RECORDS
 
     def _settle(self, result: str, count: int) -> None:
         """Count records as published or refused, unless `close` has counted them as undelivered."""

@@ -25,10 +25,10 @@ from ...projections.calls.keys import scope_of_key
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.topics import DEFAULT_PREFIX, full_name
 from ..log import log_event
-from ..metrics import EVENTS, Metrics
+from ..metrics import EVENTS, GuardMetrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record, encoded
+from .base import FOLLOWED, ChangeSignal, DecisionDispatcher, EventBuffer, apply_record, encoded
 
 BATCH = 500
 """Most events under way at once."""
@@ -55,7 +55,7 @@ class KafkaBackend:
     def __init__(
         self,
         bootstrap: str,
-        metrics: Metrics,
+        metrics: GuardMetrics,
         limit: int,
         *,
         topic_prefix: str | None = None,
@@ -68,7 +68,7 @@ class KafkaBackend:
         """
         prefix = topic_prefix or os.environ.get("TRUSTFOLD_TOPIC_PREFIX") or DEFAULT_PREFIX
         self.view = StateView()
-        self.decisions = Decisions()
+        self.decisions = DecisionDispatcher()
         self.buffer = EventBuffer(limit, metrics)
         self._names = {full_name(prefix, name): name for name in FOLLOWED}
         self._events, self._commands = full_name(prefix, "events"), full_name(prefix, "commands")

@@ -8,15 +8,15 @@ from threading import RLock
 
 import msgspec
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...projections.local_topology import LocalTopology
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import decode_decision
-from ..clock import Clock
-from ..metrics import EVENTS, UNTRACKED, Metrics
+from ..clock import GuardClock
+from ..metrics import EVENTS, UNTRACKED, GuardMetrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import Decisions, encoded
+from .base import DecisionDispatcher, encoded
 
 KEPT_STATES = 5_000
 """Number of sessions and tools kept; the least recently used are forgotten with their state."""
@@ -35,16 +35,16 @@ class MemoryBackend:
 
     connected = True
 
-    def __init__(self, clock: Clock, metrics: Metrics, rules: Rules | None = None) -> None:
+    def __init__(self, clock: GuardClock, metrics: GuardMetrics, rules: RuleSet | None = None) -> None:
         """Create a backend with default states."""
         self.view = StateView()
-        self.decisions = Decisions()
-        self.outputs: list[Output] = []
+        self.decisions = DecisionDispatcher()
+        self.outputs: list[StageOutput] = []
         self.published: list[bytes] = []
         self._clock = clock
         self._metrics = metrics
         self._stored: dict[str, OrderedDict[bytes, bytes]] = {}
-        self._topology = LocalTopology(rules or Rules(), load=self._load)
+        self._topology = LocalTopology(rules or RuleSet(), load=self._load)
         self._events = 0
         self._lock = RLock()
 
@@ -91,7 +91,7 @@ class MemoryBackend:
         self._lock = RLock()
         self.decisions.after_fork()
 
-    def _apply(self, outputs: list[Output]) -> None:
+    def _apply(self, outputs: list[StageOutput]) -> None:
         for output in outputs:
             if output.topic == "state":
                 self.view.apply(output.key, output.value)

@@ -18,26 +18,26 @@ import msgspec
 from ...schemas.tool_envelopes import DedupeMode, ResultError, ResultStatus
 from ...security.redaction import redact_text
 from ..attempts import attempt_limit_ms, failure_of_thread
-from ..clock import Clock, new_id
+from ..clock import GuardClock, new_id
 from ..errors import Passthrough, is_control_flow
 from ..json_view import is_big
 from ..log import log_call
-from ..metrics import CACHE_SIZE, CACHE_TTL, HITS, Metrics
-from ..privacy import Privacy
-from ..request import NO_SESSION, Call
+from ..metrics import CACHE_SIZE, CACHE_TTL, HITS, GuardMetrics
+from ..privacy import PrivacyFilter
+from ..request import NO_SESSION, GuardedCall
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys, outcomes
 from .deadlocks import WaitGraph
 from .fallback import CLAIM_MS, FIRST_PATIENCE_MS, FallbackDedupeStore
-from .leases import Leases
+from .leases import HeldLeases
 from .loop_stores import LoopStores
 from .memory import InMemoryDedupeStore
-from .record import KEEP_UNKNOWN_MS, Claim, DedupeRecord, DedupeState, DedupeStore, StoreEmptied
-from .unknown import Settlement, is_change, leaves_free, may_have_happened, reconciled
+from .record import KEEP_UNKNOWN_MS, ClaimResult, DedupeRecord, DedupeState, DedupeStore, StoreEmptied
+from .unknown import ChangeSettlement, is_change, leaves_free, may_have_happened, reconciled
 
 if TYPE_CHECKING:
-    from ..tool_threads import Function, Outcome
+    from ..tool_threads import Function, FunctionOutcome
 
 STORE_WAIT_MS = 30_000.0
 """Milliseconds that a change without a deadline waits for a store that is away."""
@@ -59,22 +59,22 @@ _EMPTIED = (
 Run = Callable[[], Awaitable[ToolResult]]
 
 
-class Coalescer:
+class CallCoalescer:
     """Coalesces the calls of one guard with all guards that share its store."""
 
     def __init__(
         self,
         store: DedupeStore,
         policy: DedupePolicy,
-        privacy: Privacy,
-        clock: Clock,
-        metrics: Metrics,
+        privacy: PrivacyFilter,
+        clock: GuardClock,
+        metrics: GuardMetrics,
         passthrough: Passthrough = (),
     ) -> None:
         """Keep keys in `store`; control-flow exceptions, `passthrough` included, release them."""
         self._passthrough = passthrough
         self._stores = LoopStores(store)
-        self._leases = Leases(self._stores, policy.lease_ms, clock, metrics)
+        self._leases = HeldLeases(self._stores, policy.lease_ms, clock, metrics)
         self._policy = policy
         self._privacy = privacy
         self._clock = clock
@@ -96,7 +96,7 @@ class Coalescer:
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
-    def key_for(self, call: Call, function: Function) -> str | None:
+    def key_for(self, call: GuardedCall, function: Function) -> str | None:
         """Return the key under which a call is coalesced; None if it runs alone.
 
         Only calls with a given key, and those of tools declared `read_only` or `dedupe`, are coalesced.
@@ -120,10 +120,10 @@ class Coalescer:
         call.notes.key_fingerprint = made[:16]
         return made
 
-    def _mode_of(self, call: Call) -> DedupeMode:
+    def _mode_of(self, call: GuardedCall) -> DedupeMode:
         return call.dedupe_mode or call.tool.dedupe_mode or self._policy.mode
 
-    def _record_of(self, call: Call, key: str) -> DedupeRecord:
+    def _record_of(self, call: GuardedCall, key: str) -> DedupeRecord:
         change = is_change(call, remembers=outcomes.remembers(call))
         return DedupeRecord(
             key=key,
@@ -137,12 +137,12 @@ class Coalescer:
             sure=change and self._on_store_down(call) != "local",
         )
 
-    def _on_store_down(self, call: Call) -> str:
+    def _on_store_down(self, call: GuardedCall) -> str:
         return call.tool.on_store_down or self._policy.on_store_down
 
     # --- a call -------------------------------------------------------------------------------------------------------
 
-    async def coalesce(self, call: Call, key: str, run: Run) -> ToolResult:
+    async def coalesce(self, call: GuardedCall, key: str, run: Run) -> ToolResult:
         """Run a call, or answer it from a call with the same key."""
         record = self._record_of(call, key)
         waited = False
@@ -176,7 +176,7 @@ class Coalescer:
             if answered is not None:
                 return answered
 
-    async def _without_store(self, call: Call, record: DedupeRecord, error: Exception, run: Run) -> ToolResult:
+    async def _without_store(self, call: GuardedCall, record: DedupeRecord, error: Exception, run: Run) -> ToolResult:
         """Refuse a change that could not be claimed; a lost store must not stop the other tools."""
         self._log_store_failure(call, "claim", error.__cause__ or error)
         if not record.sure:
@@ -184,12 +184,12 @@ class Coalescer:
         message = _EMPTIED if isinstance(error, StoreEmptied) else _UNAVAILABLE
         return call.result(ResultStatus.ERROR, error=refusal("store_unavailable", message))
 
-    async def _conflict(self, call: Call, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
+    async def _conflict(self, call: GuardedCall, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
         self._count_hit(call, "conflict")
         log_call(logging.WARNING, "tool_call_key_conflict", call)
         return await run() if self._policy.conflict == "independent" else outcomes.conflict(call, known, own)
 
-    async def _claim(self, call: Call, record: DedupeRecord) -> Claim:
+    async def _claim(self, call: GuardedCall, record: DedupeRecord) -> ClaimResult:
         store = self._stores.here
         if not record.sure or not isinstance(store, FallbackDedupeStore):
             return await store.claim(record, self._policy.lease_ms)
@@ -201,7 +201,7 @@ class Coalescer:
             within = max(0.0, call.deadline_ms - self._clock.monotonic_ms())
         return await store.claim(record, self._policy.lease_ms, within)
 
-    async def _wait(self, call: Call, claim: Claim, run: Run, *, sure: bool) -> ToolResult | None:
+    async def _wait(self, call: GuardedCall, claim: ClaimResult, run: Run, *, sure: bool) -> ToolResult | None:
         """Wait for the call that holds the key; return its result, or None if the key is to be claimed again."""
         began, record, store = self._clock.monotonic_ms(), claim.record, self._stores.here
         while True:
@@ -226,7 +226,7 @@ class Coalescer:
                 age = claim.age_ms + self._clock.monotonic_ms() - began
                 return outcomes.answer(call, now, age, waited=True) or await run()
 
-    async def _wait_for_thread(self, call: Call, key: str) -> ToolResult | None:
+    async def _wait_for_thread(self, call: GuardedCall, key: str) -> ToolResult | None:
         """Wait while the key's function still runs in an abandoned thread, at most as long as an attempt may take."""
         done = self._threads.get(key)
         if done is None:
@@ -242,7 +242,7 @@ class Coalescer:
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
-    async def _run_and_store(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
+    async def _run_and_store(self, call: GuardedCall, record: DedupeRecord, run: Run) -> ToolResult:
         """Run a call while extending its lease, and store its result for the others."""
         self._leases.hold(call, record)
         loop = asyncio.get_running_loop()
@@ -262,7 +262,7 @@ class Coalescer:
         return result
 
     async def _store_end(
-        self, call: Call, record: DedupeRecord, result: ToolResult | None, *, free: bool = False
+        self, call: GuardedCall, record: DedupeRecord, result: ToolResult | None, *, free: bool = False
     ) -> None:
         """Store the result of a run for the others, even if its caller is cancelled meanwhile.
 
@@ -292,13 +292,13 @@ class Coalescer:
         else:
             await asyncio.shield(self._in_background(last))
 
-    async def _store_result(self, call: Call, record: DedupeRecord, result: ToolResult) -> None:
+    async def _store_result(self, call: GuardedCall, record: DedupeRecord, result: ToolResult) -> None:
         in_process = self._stores.here.in_process
         await self._finish(
             call, *await outcomes.ended(call, record, result, self._policy, self._privacy, in_process=in_process)
         )
 
-    async def _finish(self, call: Call, record: DedupeRecord, ttl_ms: int) -> None:
+    async def _finish(self, call: GuardedCall, record: DedupeRecord, ttl_ms: int) -> None:
         store = self._stores.here
         try:
             await store.finish(record, ttl_ms)
@@ -308,7 +308,9 @@ class Coalescer:
             self._log_store_failure(call, "finish", error)
         self._metrics.put(CACHE_TTL, self._metrics.tool(call.name), record.state, value=ttl_ms / 1000)
 
-    def _await_thread_in_background(self, call: Call, record: DedupeRecord, thread: Future[Outcome]) -> None:
+    def _await_thread_in_background(
+        self, call: GuardedCall, record: DedupeRecord, thread: Future[FunctionOutcome]
+    ) -> None:
         """Keep other calls of this process waiting for a function that goes on in its thread."""
         over: Future[None] = Future()
         over.set_running_or_notify_cancel()  # waiters may be cancelled, this future may not
@@ -316,7 +318,7 @@ class Coalescer:
         self._in_background(self._await_thread(call, record, thread, over))
 
     async def _await_thread(
-        self, call: Call, record: DedupeRecord, thread: Future[Outcome], over: Future[None]
+        self, call: GuardedCall, record: DedupeRecord, thread: Future[FunctionOutcome], over: Future[None]
     ) -> None:
         """Settle the outcome of a call that was given up by what its function achieves after all."""
         try:
@@ -333,7 +335,7 @@ class Coalescer:
             if not over.done():
                 over.set_result(None)
 
-    def _late_result(self, call: Call, outcome: Outcome) -> ToolResult:
+    def _late_result(self, call: GuardedCall, outcome: FunctionOutcome) -> ToolResult:
         """Return the result of a function whose call was given up."""
         failure = failure_of_thread(call, outcome, self._clock.now_ms())
         call.notes.cut_off = failure is not None and may_have_happened(failure)
@@ -342,7 +344,7 @@ class Coalescer:
         status = ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
         return call.result(status, error=failure.error(), exception=failure.exception)
 
-    async def _follow_stream(self, call: Call, record: DedupeRecord, stream: asyncio.Future[ToolResult]) -> None:
+    async def _follow_stream(self, call: GuardedCall, record: DedupeRecord, stream: asyncio.Future[ToolResult]) -> None:
         """Hold the key until a generator that was handed over has ended; items that were read cannot be read again."""
         try:
             await self._store_result(call, record, await stream)
@@ -357,14 +359,14 @@ class Coalescer:
 
     # --- unknown outcomes ---------------------------------------------------------------------------------------------
 
-    async def settle(self, call: Call, key: str, settlement: Settlement) -> bool:
+    async def settle(self, call: GuardedCall, key: str, settlement: ChangeSettlement) -> bool:
         """Settle the unknown outcome of a key; return False if it has none."""
         known = await self._stores.here.get(key)
         if known is None or known.state is not DedupeState.UNKNOWN:
             return False
         return await self._settle(call, known, settlement)
 
-    async def _reconcile(self, call: Call, unknown: DedupeRecord) -> bool:
+    async def _reconcile(self, call: GuardedCall, unknown: DedupeRecord) -> bool:
         """Settle an unknown outcome by the tool's own function; return False if that cannot tell."""
         settlement = await reconciled(call, self._clock)
         if settlement is None:
@@ -373,7 +375,7 @@ class Coalescer:
         await self._settle(call, unknown, settlement)
         return True
 
-    async def _settle(self, call: Call, unknown: DedupeRecord, settlement: Settlement) -> bool:
+    async def _settle(self, call: GuardedCall, unknown: DedupeRecord, settlement: ChangeSettlement) -> bool:
         """End an unknown record; one of several who try succeeds."""
         if settlement.outcome == "failed":
             # Kept as long as another process may remember the outcome as unknown.
@@ -387,7 +389,7 @@ class Coalescer:
 
     # --- approvals ----------------------------------------------------------------------------------------------------
 
-    async def claim_once(self, key: str, call: Call, lease_ms: int) -> DedupeRecord | None:
+    async def claim_once(self, key: str, call: GuardedCall, lease_ms: int) -> DedupeRecord | None:
         """Claim a key for `lease_ms`; None if another call holds it, or a shared store cannot answer."""
         record = DedupeRecord(
             key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=new_id(self._clock.now_ms()), params_digest=""
@@ -403,7 +405,7 @@ class Coalescer:
             return None
         return claim.record if claim.mine else None
 
-    async def release(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
+    async def release(self, call: GuardedCall, claimed: Iterable[DedupeRecord]) -> None:
         """Release keys of `claim_once` that were not used."""
         for record in claimed:
             last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1)
@@ -412,13 +414,13 @@ class Coalescer:
             else:
                 self._in_background(last)
 
-    def _count_hit(self, call: Call, state: str) -> None:
+    def _count_hit(self, call: GuardedCall, state: str) -> None:
         self._metrics.add(HITS, self._metrics.tool(call.name), str(state))
 
-    def _log_store_failure(self, call: Call, what: str, error: BaseException) -> None:
+    def _log_store_failure(self, call: GuardedCall, what: str, error: BaseException) -> None:
         log_call(logging.ERROR, "dedupe_store_failed", call, operation=what, errorCode=type(error).__name__)
 
 
-def _too_late(call: Call, message: str) -> ToolResult:
+def _too_late(call: GuardedCall, message: str) -> ToolResult:
     error = ResultError(code="timeout", message=message, retriable=True, terminal=False)
     return call.result(ResultStatus.TIMEOUT, error=error)

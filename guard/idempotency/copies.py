@@ -23,7 +23,7 @@ _PART_BYTES = 64
 """Least that a part takes, its place in a container included."""
 
 
-class Kept(NamedTuple):
+class StoredResult(NamedTuple):
     """Stored form of a result.
 
     Attributes:
@@ -37,21 +37,21 @@ class Kept(NamedTuple):
     whole: bool = False
 
 
-def kept_copy(output: Any) -> Kept:
+def kept_copy(output: Any) -> StoredResult:
     """A copy of a result, if it can be copied and is not too large; never raises."""
     if type(output) in _IMMUTABLE:
         size = sys.getsizeof(output)
-        return Kept(output, size, whole=True) if size <= MAX_RESULT_BYTES else Kept()
+        return StoredResult(output, size, whole=True) if size <= MAX_RESULT_BYTES else StoredResult()
     try:
         size = size_of(output)
         if size > MAX_RESULT_BYTES or is_stream(output):
-            return Kept()
+            return StoredResult()
         made = copy.deepcopy(output)
         if type(made) is not type(output):
-            return Kept()
+            return StoredResult()
     except Exception:  # noqa: BLE001 - a socket, a lock, 5,000 levels, an object that refuses
-        return Kept()
-    return Kept(made, size, whole=True)
+        return StoredResult()
+    return StoredResult(made, size, whole=True)
 
 
 def size_of(value: Any) -> int:

@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..clock import Clock
+from ..clock import GuardClock
 from ..log import log_event
 from .memory import InMemoryDedupeStore
-from .record import Claim, DedupeRecord, DedupeState, DedupeStore, StoreEmptied
+from .record import ClaimResult, DedupeRecord, DedupeState, DedupeStore, StoreEmptied
 
 BUDGET_MS = 45.0
 """Milliseconds that one call waits for the store in all; the target is 50."""
@@ -60,10 +60,10 @@ CLAIM_AGAIN_MS = 10_000
 """Lease in milliseconds of a key that is claimed only to store its result."""
 
 T = TypeVar("T")
-Tried = tuple[Claim | None, Exception | None]
+Tried = tuple[ClaimResult | None, Exception | None]
 
 
-class _Down(Exception):
+class _StoreDown(Exception):
     """The shared store did not answer in time, or failed."""
 
 
@@ -80,7 +80,7 @@ class FallbackDedupeStore:
 
     in_process = False
 
-    def __init__(self, shared: DedupeStore, clock: Clock) -> None:
+    def __init__(self, shared: DedupeStore, clock: GuardClock) -> None:
         """Use `shared` while it answers in time."""
         self.down = False
         self._shared = shared
@@ -88,8 +88,8 @@ class FallbackDedupeStore:
         self._memory = InMemoryDedupeStore(clock=clock)
         self._answers = 0
         self._pending: OrderedDict[str, tuple[DedupeRecord, int]] = OrderedDict()
-        self._claiming: dict[str, asyncio.Future[Claim | None]] = {}
-        self._late: dict[str, asyncio.Task[Claim]] = {}
+        self._claiming: dict[str, asyncio.Future[ClaimResult | None]] = {}
+        self._late: dict[str, asyncio.Task[ClaimResult]] = {}
         self._budgets: OrderedDict[str, float] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._went_down: asyncio.Event = asyncio.Event()
@@ -110,7 +110,7 @@ class FallbackDedupeStore:
         if not self._connecting.cancelled():
             self._connecting.exception()
 
-    async def claim(self, record: DedupeRecord, lease_ms: int, within_ms: float | None = None) -> Claim:
+    async def claim(self, record: DedupeRecord, lease_ms: int, within_ms: float | None = None) -> ClaimResult:
         """Claim a key if it is free here and in the store.
 
         Args:
@@ -139,9 +139,9 @@ class FallbackDedupeStore:
             other = under_way.result()
             if other is not None:
                 return other
-        claimed: asyncio.Future[Claim | None] = asyncio.get_running_loop().create_future()
+        claimed: asyncio.Future[ClaimResult | None] = asyncio.get_running_loop().create_future()
         self._claiming[key] = claimed
-        held_elsewhere: Claim | None = None
+        held_elsewhere: ClaimResult | None = None
         try:
             if until is None:
                 claim = await self._claim_in_shared(record, lease_ms)
@@ -165,7 +165,7 @@ class FallbackDedupeStore:
             return False
         return known is not None and known.state is not DedupeState.UNKNOWN
 
-    async def _claim_surely(self, record: DedupeRecord, lease_ms: int, until: float) -> Claim:
+    async def _claim_surely(self, record: DedupeRecord, lease_ms: int, until: float) -> ClaimResult:
         """Claim a key in the shared store, however long it takes; tries again while there is time."""
         pause = FIRST_TRY_S
         while True:
@@ -187,7 +187,7 @@ class FallbackDedupeStore:
             await asyncio.sleep(pause)
             pause = min(LAST_TRY_S, 2 * pause)
 
-    async def _claim_in_shared(self, record: DedupeRecord, lease_ms: int) -> Claim | None:
+    async def _claim_in_shared(self, record: DedupeRecord, lease_ms: int) -> ClaimResult | None:
         """Return the store's answer to a claim; None without an answer in time."""
         await self.connect()
         if self.down:
@@ -205,12 +205,12 @@ class FallbackDedupeStore:
         except BaseException:  # the call is cancelled: release the key if it is granted later
             self._in_background(self._release(request, record))
             raise
-        with contextlib.suppress(_Down):
+        with contextlib.suppress(_StoreDown):
             return request.result()
         return None
 
-    async def _release(self, request: asyncio.Task[Claim], record: DedupeRecord) -> None:
-        with contextlib.suppress(_Down):
+    async def _release(self, request: asyncio.Task[ClaimResult], record: DedupeRecord) -> None:
+        with contextlib.suppress(_StoreDown):
             if (await request).mine:
                 gone = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
                 await self._answer(lambda: self._shared.finish(gone, 1))
@@ -228,7 +228,7 @@ class FallbackDedupeStore:
             if record.sure:
                 return await asyncio.wait_for(self._shared.extend(record, lease_ms), FIRST_PATIENCE_MS / 1000) or here
             return await self._ask(lambda: self._shared.extend(record, lease_ms), PATIENCE_MS) or here
-        except (_Down, TimeoutError):
+        except (_StoreDown, TimeoutError):
             return here
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
@@ -285,7 +285,7 @@ class FallbackDedupeStore:
             return known
         try:
             return await self._ask(lambda: self._shared.get(key), CLAIM_MS)
-        except _Down:
+        except _StoreDown:
             return known
 
     async def wait(self, key: str, version: int, timeout_ms: float, *, sure: bool = False) -> DedupeRecord | None:
@@ -325,7 +325,7 @@ class FallbackDedupeStore:
 
     async def _ping_store(self) -> None:
         """Ping the store while calls wait: a wait may be long and gives no answers meanwhile."""
-        with contextlib.suppress(_Down):
+        with contextlib.suppress(_StoreDown):
             while self._waiters:
                 await self._answer(lambda: self._shared.get("probe"))
                 await asyncio.sleep(PULSE_MS / 1000)
@@ -374,11 +374,11 @@ class FallbackDedupeStore:
             _Down: it failed or did not answer in time, now or a moment ago.
         """
         if self.down:
-            raise _Down
+            raise _StoreDown
         request = self._in_background(self._answer(operation))
         await self._wait_for(request, within_ms)
         if not request.done():
-            raise _Down
+            raise _StoreDown
         return request.result()
 
     async def _wait_for(self, request: asyncio.Task[Any], most_ms: float) -> float:
@@ -396,24 +396,24 @@ class FallbackDedupeStore:
             _Down: the store is down.
         """
         if self.down:
-            raise _Down
+            raise _StoreDown
         request = asyncio.ensure_future(operation())
         try:
             answers, waited_ms = self._answers, 0.0
             while not request.done():
                 await asyncio.wait({request}, timeout=_TURN_MS / 1000)
                 if self.down:
-                    raise _Down
+                    raise _StoreDown
                 waited_ms = waited_ms + _TURN_MS if answers == self._answers else 0.0
                 answers = self._answers
                 if waited_ms >= (PATIENCE_MS if answers else FIRST_PATIENCE_MS) and not request.done():
                     self._mark_down(TimeoutError())
-                    raise _Down
+                    raise _StoreDown
             try:
                 answer = request.result()
             except Exception as error:
                 self._mark_down(error)
-                raise _Down from error
+                raise _StoreDown from error
             self._answers += 1
             return answer
         finally:

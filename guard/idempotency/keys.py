@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
-from ..privacy import Privacy
-from ..request import Call
+from ..privacy import PrivacyFilter
+from ..request import GuardedCall
 
 MAX_DEPTH = 100
 """Parameters nested deeper than this are not compared."""
@@ -31,7 +31,7 @@ class NotComparable(Exception):
     """A value without a canonical JSON form: an object, bytes, NaN, a lone surrogate, a cycle."""
 
 
-def computed_key(call: Call, privacy: Privacy, scope: str = "session") -> str | None:
+def computed_key(call: GuardedCall, privacy: PrivacyFilter, scope: str = "session") -> str | None:
     """Digest of namespace, tool, parameters, session, actor and tenant; None if parameters cannot be compared."""
     session = call.session_id if scope == "session" else None
     try:
@@ -42,7 +42,7 @@ def computed_key(call: Call, privacy: Privacy, scope: str = "session") -> str | 
         return None
 
 
-def store_key(call: Call, key: str, privacy: Privacy, scope: str = "session") -> str:
+def store_key(call: GuardedCall, key: str, privacy: PrivacyFilter, scope: str = "session") -> str:
     """Return the key in the store: unique by workspace, tenant, actor, session and tool.
 
     The caller's key may hold anything, so only its digest is stored.
@@ -55,7 +55,7 @@ def store_key(call: Call, key: str, privacy: Privacy, scope: str = "session") ->
         return privacy.digest(json.dumps(parts).encode())
 
 
-def params_digest(call: Call, privacy: Privacy) -> str:
+def params_digest(call: GuardedCall, privacy: PrivacyFilter) -> str:
     """Digest of the parameters: the same key with another digest is a conflict.
 
     Parameters that cannot be compared equal no others: their digest is made of the request's id.
@@ -71,7 +71,7 @@ def is_comparable(digest: str) -> bool:
     return not digest.startswith("unique:")
 
 
-def receives_key(call: Call, function: Callable[..., Any]) -> bool:
+def receives_key(call: GuardedCall, function: Callable[..., Any]) -> bool:
     """Whether a tool receives the call's key: as parameter `idempotency_key`, or in a header of its parameters.
 
     If the function has the parameter and the caller did not pass it, the key is passed.
@@ -102,7 +102,7 @@ def _takes_key(function: Callable[..., Any]) -> bool:
     return found is not None and found.kind in {found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY}
 
 
-def _params(call: Call) -> dict[str, Any]:
+def _params(call: GuardedCall) -> dict[str, Any]:
     volatile = call.tool.volatile_params
     exact = call.tool.exact_types
     made = _plain_members({name: value for name, value in call.args.items() if name not in volatile}, 0, exact=exact)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..clock import Clock
+from ..clock import GuardClock
 from ..log import log_call
-from ..metrics import Metrics
-from ..request import Call
+from ..metrics import GuardMetrics
+from ..request import GuardedCall
 from .loop_stores import LoopStores
 from .record import DedupeRecord
 
-_Held = dict[str, tuple[Call, DedupeRecord]]
+_Held = dict[str, tuple[GuardedCall, DedupeRecord]]
 
 
-class Leases:
+class HeldLeases:
     """Leases that one guard holds."""
 
-    def __init__(self, stores: LoopStores, lease_ms: int, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, stores: LoopStores, lease_ms: int, clock: GuardClock, metrics: GuardMetrics) -> None:
         """Extend leases three times as often as they would end."""
         self._stores = stores
         self._lease_ms = lease_ms
@@ -31,7 +31,7 @@ class Leases:
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def hold(self, call: Call, record: DedupeRecord) -> None:
+    def hold(self, call: GuardedCall, record: DedupeRecord) -> None:
         """Extend the lease of a key until `release`."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)

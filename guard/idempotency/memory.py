@@ -13,8 +13,8 @@ from threading import RLock
 
 import msgspec
 
-from ..clock import Clock, SystemClock, resolve
-from .record import Claim, DedupeRecord, DedupeState, claimed, extended, finished, seen
+from ..clock import GuardClock, SystemClock, resolve
+from .record import ClaimResult, DedupeRecord, DedupeState, claimed, extended, finished, seen
 
 MAX_KEYS = 25_000
 """Number of records kept (docs/design/guard.md#idempotency)."""
@@ -38,7 +38,9 @@ class InMemoryDedupeStore:
 
     in_process = True
 
-    def __init__(self, max_keys: int = MAX_KEYS, clock: Clock | None = None, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, max_keys: int = MAX_KEYS, clock: GuardClock | None = None, *, max_bytes: int = MAX_BYTES
+    ) -> None:
         """Keep at most `max_keys` records, and results of at most `max_bytes` in all."""
         self.evicted = 0
         self.kept_bytes = 0
@@ -50,12 +52,12 @@ class InMemoryDedupeStore:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._claims = 0
 
-    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> ClaimResult:
         """Claim a key if it is free or its lease has expired."""
         with self._lock:
             return self._claim(record, lease_ms)
 
-    def _claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+    def _claim(self, record: DedupeRecord, lease_ms: int) -> ClaimResult:
         self._claims += 1
         if self._claims >= max(SWEEP_EVERY, len(self._records)):  # a sweep costs as much as there are records
             self._claims = 0

@@ -11,12 +11,12 @@ from ...schemas.tool_envelopes import CacheHit, ResultError, ResultStatus
 from ...schemas.vocabulary import BreakerState
 from ...security.redaction import redact
 from ..json_view import is_big
-from ..privacy import Privacy
-from ..request import Call
+from ..privacy import PrivacyFilter
+from ..request import GuardedCall
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys
-from .copies import MAX_RESULT_BYTES, Kept, copied_exception, kept_copy
+from .copies import MAX_RESULT_BYTES, StoredResult, copied_exception, kept_copy
 from .record import KEEP_UNKNOWN_MS, DedupeRecord, DedupeState
 from .unknown import MESSAGE, OUTCOME_UNKNOWN
 
@@ -31,13 +31,19 @@ _NO_PARAMS = (
 )
 
 
-def remembers(call: Call) -> bool:
+def remembers(call: GuardedCall) -> bool:
     """Whether the result of a call answers later ones: it has a given key, or its tool is declared `dedupe`."""
     return call.given_key is not None or bool(call.tool.dedupe)
 
 
 async def ended(
-    call: Call, record: DedupeRecord, result: ToolResult, policy: DedupePolicy, privacy: Privacy, *, in_process: bool
+    call: GuardedCall,
+    record: DedupeRecord,
+    result: ToolResult,
+    policy: DedupePolicy,
+    privacy: PrivacyFilter,
+    *,
+    in_process: bool,
 ) -> tuple[DedupeRecord, int]:
     """Return the record of a call's end, and the milliseconds to keep it."""
     error = result.error
@@ -45,7 +51,7 @@ async def ended(
     keep = remembers(call) and not result.refused and (error is None or error.terminal)
     ttl_ms = (policy.done_ms if error is None else policy.failed_ms) if keep else TRANSIENT_MS
     shown = error is None or (result.exception is None and (in_process or privacy.send_errors))
-    kept = await _kept(result, in_process=in_process) if shown and call.stream is None else Kept()
+    kept = await _kept(result, in_process=in_process) if shown and call.stream is None else StoredResult()
     made = msgspec.structs.replace(
         record,
         state=DedupeState.UNKNOWN if unknown else DedupeState.DONE if error is None else DedupeState.FAILED,
@@ -60,7 +66,7 @@ async def ended(
     return made, KEEP_UNKNOWN_MS if unknown else ttl_ms
 
 
-async def _kept(result: ToolResult, *, in_process: bool) -> Kept:
+async def _kept(result: ToolResult, *, in_process: bool) -> StoredResult:
     """Return the result as it is stored: a copy in this process; elsewhere only JSON without secrets."""
     output = result.output
     if in_process:
@@ -69,14 +75,14 @@ async def _kept(result: ToolResult, *, in_process: bool) -> Kept:
         encoded = msgspec.json.encode(output)
         plain = msgspec.json.decode(encoded)
         if plain != output or type(plain) is not type(output) or redact(plain) != plain:
-            return Kept()
+            return StoredResult()
     except Exception:  # noqa: BLE001 - no JSON, or objects that cannot even be compared
-        return Kept()
-    return Kept(plain, len(encoded), whole=True) if len(encoded) <= MAX_RESULT_BYTES else Kept()
+        return StoredResult()
+    return StoredResult(plain, len(encoded), whole=True) if len(encoded) <= MAX_RESULT_BYTES else StoredResult()
 
 
 def _stored(
-    call: Call, status: ResultStatus, error: ResultError, privacy: Privacy, *, in_process: bool
+    call: GuardedCall, status: ResultStatus, error: ResultError, privacy: PrivacyFilter, *, in_process: bool
 ) -> dict[str, Any]:
     code, message = error.code, error.message
     if not in_process:  # only what an event may carry
@@ -91,7 +97,7 @@ def _stored(
     }
 
 
-def answer(call: Call, record: DedupeRecord, age_ms: float, *, waited: bool) -> ToolResult | None:
+def answer(call: GuardedCall, record: DedupeRecord, age_ms: float, *, waited: bool) -> ToolResult | None:
     """Return the end of another call as the result of this one; None if it was not kept and may be made again."""
     if record.state is DedupeState.UNKNOWN and not (waited and record.error is not None):
         return call.result(ResultStatus.ERROR, error=refusal(OUTCOME_UNKNOWN, MESSAGE))
@@ -112,7 +118,7 @@ def answer(call: Call, record: DedupeRecord, age_ms: float, *, waited: bool) -> 
     return call.result(ResultStatus.ERROR, error=error, cache=hit, from_cache=True)
 
 
-def conflict(call: Call, known: DedupeRecord, own: DedupeRecord) -> ToolResult:
+def conflict(call: GuardedCall, known: DedupeRecord, own: DedupeRecord) -> ToolResult:
     """Return the result of a call whose key was used with other parameters."""
     comparable = keys.is_comparable(own.params_digest) and keys.is_comparable(known.params_digest)
     error = refusal("key_conflict", _OTHER_PARAMS if comparable else _NO_PARAMS)

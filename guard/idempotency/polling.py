@@ -11,7 +11,7 @@ _FIRST_PAUSE_S = 0.010
 _LAST_PAUSE_S = 0.200
 
 
-class Polls:
+class SharedPolls:
     """Polls of one store; calls of this process that wait for the same key share one."""
 
     def __init__(self, get: Callable[[str], Awaitable[DedupeRecord | None]]) -> None:

@@ -80,7 +80,7 @@ class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
         return self.state is DedupeState.UNKNOWN or (self.change and self.state is DedupeState.INFLIGHT)
 
 
-class Claim(NamedTuple):
+class ClaimResult(NamedTuple):
     """Result of a claim.
 
     Attributes:
@@ -104,13 +104,13 @@ def seen(record: DedupeRecord, now_ms: int) -> DedupeRecord | None:
     return msgspec.structs.replace(record, state=DedupeState.UNKNOWN, version=record.version + 1, expires_at_ms=until)
 
 
-def claimed(known: DedupeRecord | None, record: DedupeRecord, now_ms: int, lease_ms: int) -> Claim:
+def claimed(known: DedupeRecord | None, record: DedupeRecord, now_ms: int, lease_ms: int) -> ClaimResult:
     """Claim a key that is free; a holder that claims again, because the answer was lost, still has it."""
     if known is not None:
         if known.holder == record.holder and known.state is DedupeState.INFLIGHT:
-            return Claim(mine=True, record=known)
+            return ClaimResult(mine=True, record=known)
         if not known.is_free:
-            return Claim(mine=False, record=known, age_ms=now_ms - known.created_at_ms)
+            return ClaimResult(mine=False, record=known, age_ms=now_ms - known.created_at_ms)
     taken = msgspec.structs.replace(
         record,
         state=DedupeState.INFLIGHT,
@@ -118,7 +118,7 @@ def claimed(known: DedupeRecord | None, record: DedupeRecord, now_ms: int, lease
         expires_at_ms=now_ms + lease_ms,
         version=known.version + 1 if known is not None else 1,
     )
-    return Claim(mine=True, record=taken)
+    return ClaimResult(mine=True, record=taken)
 
 
 def extended(known: DedupeRecord | None, record: DedupeRecord, now_ms: int, lease_ms: int) -> DedupeRecord | None:
@@ -152,7 +152,7 @@ class DedupeStore(Protocol):
     in_process: bool
     """Whether stored results never leave the process."""
 
-    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> ClaimResult:
         """Claim a key if it is free, else return its holder's record. One caller wins; see `claimed`."""
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 import msgspec
 
-from .polling import Polls
-from .record import KEEP_UNKNOWN_MS, Claim, DedupeRecord, DedupeState, StoreEmptied
+from .polling import SharedPolls
+from .record import KEEP_UNKNOWN_MS, ClaimResult, DedupeRecord, DedupeState, StoreEmptied
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -104,7 +104,7 @@ class RedisDedupeStore:
         self._refused = ResponseError
         self._prefix = prefix
         self._parents: list[Any] = []
-        self._polls = Polls(self.get)
+        self._polls = SharedPolls(self.get)
         self._mark = ""
         self._use(client)
 
@@ -122,7 +122,7 @@ class RedisDedupeStore:
         options = {"socket_timeout": 5.0, "socket_connect_timeout": 2.0, **options}
         return cls(Redis.from_url(url, **options), prefix)
 
-    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> ClaimResult:
         """Claim a key if it is free or its lease has expired.
 
         Raises:
@@ -145,7 +145,7 @@ class RedisDedupeStore:
                 if known is not None:
                     if record.change:
                         await self._check_mark(_text(mark_there), known if mine else None)
-                    return Claim(bool(mine), known, float(age))
+                    return ClaimResult(bool(mine), known, float(age))
             await self._client.delete(name)
         raise self._refused(f"{name} cannot be claimed: it holds no record, however often it is removed")
 
@@ -210,7 +210,7 @@ class RedisDedupeStore:
     def after_fork(self) -> None:
         """Reconnect; the parent's connections are kept, as finalizing them would close them for the parent, too."""
         self._parents.append(self._client)
-        self._polls = Polls(self.get)
+        self._polls = SharedPolls(self.get)
         self._use(self._fresh_client())
 
     def on_another_loop(self) -> RedisDedupeStore:

@@ -18,8 +18,18 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ...security.private_files import make_file
-from .polling import Polls
-from .record import KEEP_UNKNOWN_MS, Claim, DedupeRecord, DedupeState, StoreEmptied, claimed, extended, finished, seen
+from .polling import SharedPolls
+from .record import (
+    KEEP_UNKNOWN_MS,
+    ClaimResult,
+    DedupeRecord,
+    DedupeState,
+    StoreEmptied,
+    claimed,
+    extended,
+    finished,
+    seen,
+)
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, gone_at INTEGER NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
@@ -34,7 +44,7 @@ _NOTED_EVERY_MS = 1_000
 T = TypeVar("T")
 
 
-class _Change(NamedTuple):
+class _StoreChange(NamedTuple):
     """Answer of an operation, and the record that it leaves; None: it changes nothing."""
 
     answer: Any
@@ -53,16 +63,16 @@ class SqliteDedupeStore:
         self._file: int | None = None
         self._parents: list[sqlite3.Connection] = []
         self._lock = RLock()
-        self._polls = Polls(self.get)
+        self._polls = SharedPolls(self.get)
 
-    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> ClaimResult:
         """Claim a key if it is free or its lease has expired."""
 
-        def change(known: DedupeRecord | None, now_ms: int) -> _Change:
+        def change(known: DedupeRecord | None, now_ms: int) -> _StoreChange:
             claim = claimed(known, record, now_ms, lease_ms)
-            return _Change(claim, claim.record if claim.mine else None)
+            return _StoreChange(claim, claim.record if claim.mine else None)
 
-        made: Claim = await self._change(record.key, change)
+        made: ClaimResult = await self._change(record.key, change)
         return made
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
@@ -79,16 +89,16 @@ class SqliteDedupeStore:
         ms: int,
         rule: Callable[[DedupeRecord | None, DedupeRecord, int, int], DedupeRecord | None],
     ) -> bool:
-        def change(known: DedupeRecord | None, now_ms: int) -> _Change:
+        def change(known: DedupeRecord | None, now_ms: int) -> _StoreChange:
             made = rule(known, record, now_ms, ms)
-            return _Change(made is not None, made)
+            return _StoreChange(made is not None, made)
 
         done: bool = await self._change(record.key, change)
         return done
 
     async def get(self, key: str) -> DedupeRecord | None:
         """Return the current record."""
-        known: DedupeRecord | None = await self._change(key, lambda known, _: _Change(known))
+        known: DedupeRecord | None = await self._change(key, lambda known, _: _StoreChange(known))
         return known
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
@@ -135,11 +145,11 @@ class SqliteDedupeStore:
         """Open the file anew; the parent's connection is kept, as closing it would drop the parent's locks."""
         if self._connection is not None:
             self._parents.append(self._connection)
-        self._connection, self._lock, self._polls = None, RLock(), Polls(self.get)
+        self._connection, self._lock, self._polls = None, RLock(), SharedPolls(self.get)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
-    async def _change(self, key: str, change: Callable[[DedupeRecord | None, int], _Change]) -> Any:
+    async def _change(self, key: str, change: Callable[[DedupeRecord | None, int], _StoreChange]) -> Any:
         def work(connection: sqlite3.Connection, now_ms: int) -> Any:
             row = connection.execute("SELECT record FROM keys WHERE key = ?", (key,)).fetchone()
             made = change(None if row is None else _record_in(row[0], now_ms), now_ms)

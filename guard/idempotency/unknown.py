@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from ..attempts import attempt_limit_ms, invoke
-from ..clock import Clock
+from ..clock import GuardClock
 from ..errors import Passthrough, is_control_flow, is_cut_off
 from ..failure import CallFailure
 from ..log import log_call
-from ..request import Call
+from ..request import GuardedCall
 
 _NOT_SENT = frozenset(
     {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "NewConnectionError", "PoolTimeout", "gaierror"}
@@ -34,7 +34,7 @@ MESSAGE = (
 )
 
 
-class Settlement(NamedTuple):
+class ChangeSettlement(NamedTuple):
     """Outcome of a change that was unknown: done or failed.
 
     Attributes:
@@ -47,10 +47,10 @@ class Settlement(NamedTuple):
 
 
 Reconcile = Callable[[str | None, Mapping[str, Any]], Any]
-"""Asks the service about a call by its key and arguments; returns a `Settlement`, or None while it cannot know."""
+"""Asks the service about a call, given its key and arguments; returns a `ChangeSettlement`, or None while unknown."""
 
 
-def is_change(call: Call, *, remembers: bool) -> bool:
+def is_change(call: GuardedCall, *, remembers: bool) -> bool:
     """Whether repeating a call might do harm: its result is to be remembered, and nothing says it may be repeated."""
     return remembers and not call.may_repeat
 
@@ -70,14 +70,14 @@ def may_have_happened(failure: CallFailure) -> bool:
     return failure.retriable or failure.timed_out
 
 
-def leaves_free(call: Call, error: BaseException, passthrough: Passthrough) -> bool:
+def leaves_free(call: GuardedCall, error: BaseException, passthrough: Passthrough) -> bool:
     """Whether the key of a call that ended with an exception is free: its tool never began, or steered by it."""
     if not call.notes.began:
         return True
     return is_control_flow(error, (*passthrough, *call.tool.passthrough)) and not is_cut_off(error)
 
 
-async def reconciled(call: Call, clock: Clock) -> Settlement | None:
+async def reconciled(call: GuardedCall, clock: GuardClock) -> ChangeSettlement | None:
     """Ask the tool's `reconcile` function what became of an earlier call; None: nobody knows."""
     ask = call.tool.reconcile
     if ask is None:
@@ -88,10 +88,10 @@ async def reconciled(call: Call, clock: Clock) -> Settlement | None:
             found, error = await invoke(functools.partial(ask, call.given_key, call.args), {}, None)
     except Exception as raised:  # noqa: BLE001 - a service that cannot be asked leaves the outcome unknown
         found, error = None, raised
-    if error is None and found is not None and not isinstance(found, Settlement):
+    if error is None and found is not None and not isinstance(found, ChangeSettlement):
         error = TypeError()
     if error is not None:
         log_call(logging.ERROR, "reconcile_failed", call, errorCode=type(error).__name__)
         return None
-    settlement: Settlement | None = found
+    settlement: ChangeSettlement | None = found
     return settlement

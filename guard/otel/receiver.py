@@ -45,7 +45,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """A request that is rejected.
 
     Attributes:
@@ -69,23 +69,25 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
         try:
             _check_origin(headers, token)
             if scope["path"].rstrip("/") != _PATH or scope["method"] != "POST":
-                raise Refused(404, f"POST spans to {_PATH}")  # noqa: TRY301 - one place answers
+                raise RequestRejected(404, f"POST spans to {_PATH}")  # noqa: TRY301 - one place answers
             given = headers.get("authorization", "").removeprefix("Bearer ")
             if token and not hmac.compare_digest(given.encode(), token.encode()):
-                raise Refused(401, "send the token as a bearer")  # noqa: TRY301 - as above
+                raise RequestRejected(401, "send the token as a bearer")  # noqa: TRY301 - as above
             try:
                 async with asyncio.timeout(BODY_S):
                     body = _unpacked(await _body(receive), headers.get("content-encoding", ""))
             except TimeoutError as late:
-                raise Refused(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
+                raise RequestRejected(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
             try:
                 spans = list(read(body, kind))
                 events = [event for span in spans for event in both(span, guard.settings, guard.privacy)]
             except (ValueError, OverflowError, OSError, TypeError, AttributeError, RecursionError) as error:
-                raise Refused(400, f"a span cannot be read: {type(error).__name__}; check its times and ids") from error
+                raise RequestRejected(
+                    400, f"a span cannot be read: {type(error).__name__}; check its times and ids"
+                ) from error
             for event in events if guard.settings.enabled else ():
                 guard.publisher.send(event)
-        except Refused as refused:
+        except RequestRejected as refused:
             await _answer(send, refused.status, JSON, orjson.dumps({"message": str(refused)}))
             return
         answer = (b"", kind) if kind == PROTOBUF else (b"{}", JSON)
@@ -98,25 +100,25 @@ def _check_origin(headers: Mapping[str, str], token: str) -> None:
     """Reject requests of other sites' pages, and, without a token, host names other than this machine's.
 
     Raises:
-        Refused: 403 or 421.
+        RequestRejected: 403 or 421.
     """
     host = headers.get("host", "")
     if not token and host and not is_loopback(name_of(host)):  # every browser sends Host
-        raise Refused(421, "without a token only this machine's own addresses are answered")
+        raise RequestRejected(421, "without a token only this machine's own addresses are answered")
     if is_foreign(headers.get("origin"), host):
-        raise Refused(403, "pages of other sites may not use this address")
+        raise RequestRejected(403, "pages of other sites may not use this address")
 
 
 def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:
     """Yield the tool spans of an export request.
 
     Raises:
-        Refused: the body is malformed.
+        RequestRejected: the body is malformed.
         ValueError: a span has no time, or a time that events cannot have.
     """
     request = document_of(body, content_type)
     if not isinstance(request.get("resourceSpans", []), list):
-        raise Refused(400, "no OTLP request: resourceSpans is no list")
+        raise RequestRejected(400, "no OTLP request: resourceSpans is no list")
     for span in spans_of(request):
         exception = next((event.attributes for event in span.events if event.name == "exception"), {})
         found = ToolSpan(
@@ -140,19 +142,19 @@ def document_of(body: bytes, content_type: str, signal: Literal["traces", "logs"
     """Parse an export request.
 
     Raises:
-        Refused: 400, the body is malformed; 415, its content type is not supported.
+        RequestRejected: 400, the body is malformed; 415, its content type is not supported.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == PROTOBUF:
         return _from_protobuf(body, signal)
     if kind != JSON:
-        raise Refused(415, f"send {JSON} or {PROTOBUF}")
+        raise RequestRejected(415, f"send {JSON} or {PROTOBUF}")
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Refused(400, f"no OTLP/JSON request: {error}") from error
+        raise RequestRejected(400, f"no OTLP/JSON request: {error}") from error
     if not isinstance(document, dict):
-        raise Refused(400, "no OTLP/JSON request: it is no object")
+        raise RequestRejected(400, "no OTLP/JSON request: it is no object")
     return document
 
 
@@ -163,12 +165,14 @@ def _from_protobuf(body: bytes, signal: str) -> dict[str, Any]:
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     except ImportError as missing:
-        raise Refused(415, "protobuf is not installed here; pip install 'trustfold[otel]', or send JSON") from missing
+        raise RequestRejected(
+            415, "protobuf is not installed here; pip install 'trustfold[otel]', or send JSON"
+        ) from missing
     request = ExportTraceServiceRequest() if signal == "traces" else ExportLogsServiceRequest()
     try:
         request.ParseFromString(body)
     except DecodeError as error:
-        raise Refused(400, "no OTLP/protobuf request") from error
+        raise RequestRejected(400, "no OTLP/protobuf request") from error
     document: dict[str, Any] = MessageToDict(request)
     for resource in document.get("resourceSpans", ()):
         for scope in resource.get("scopeSpans", ()):
@@ -183,11 +187,11 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "the body broke off")
+            raise RequestRejected(400, "the body broke off")
         part = message.get("body", b"")
         size += len(part)
         if size > MAX_BYTES:
-            raise Refused(413, f"at most {MAX_BYTES} bytes")
+            raise RequestRejected(413, f"at most {MAX_BYTES} bytes")
         parts.append(part)
         if not message.get("more_body"):
             return b"".join(parts)
@@ -197,14 +201,14 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     if encoding in {"", "identity"}:
         return body
     if encoding != "gzip":
-        raise Refused(415, "send gzip or plain")
+        raise RequestRejected(415, "send gzip or plain")
     unpacker = zlib.decompressobj(wbits=31)
     try:
         plain = unpacker.decompress(body, MAX_BYTES)
     except zlib.error as error:
-        raise Refused(400, "no gzip") from error
+        raise RequestRejected(400, "no gzip") from error
     if unpacker.unconsumed_tail:
-        raise Refused(413, f"at most {MAX_BYTES} bytes, unpacked")
+        raise RequestRejected(413, f"at most {MAX_BYTES} bytes, unpacked")
     return plain
 
 

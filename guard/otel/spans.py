@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from ...projections.calls.classify import Failure, classify
+from ...projections.calls.classify import RawFailure, classify
 from ...schemas import events as ev
 from ...schemas.envelope import output_id
 from ...schemas.event_base import EARLIEST, LATEST, epoch_ms
-from ...schemas.vocabulary import Status, ToolClass
+from ...schemas.vocabulary import CallStatus, ToolClass
 from ...security.redaction import redact_text
 from ..failure import of_result
-from ..privacy import Privacy
-from ..request import Call
+from ..privacy import PrivacyFilter
+from ..request import GuardedCall
 from ..settings import GuardSettings
-from ..tools import Tool
+from ..tools import ToolRegistration
 
 MAX_NAME = 256
 
@@ -71,7 +71,7 @@ def tool_name_of(span: ToolSpan) -> str:
     return _name(name)
 
 
-def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.ToolCallStarted | None:
+def started(span: ToolSpan, settings: GuardSettings, privacy: PrivacyFilter) -> ev.ToolCallStarted | None:
     """Convert the start of a tool span; None for other spans."""
     tool = tool_name_of(span)
     if not tool:
@@ -80,7 +80,7 @@ def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.Too
     args = _parsed(given.get("gen_ai.tool.call.arguments"))
     fields: dict[str, Any] = {}
     if isinstance(args, dict):
-        call = Call(Tool(name=tool, service=_service(given)), args, "span", settings.workspace_id)
+        call = GuardedCall(ToolRegistration(name=tool, service=_service(given)), args, "span", settings.workspace_id)
         call.families, call.rules = settings.families, settings.calls
         if privacy.send_args:
             fields["args"] = privacy.args(args)
@@ -100,7 +100,7 @@ def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.Too
     )
 
 
-def finished(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.ToolCallFinished | None:
+def finished(span: ToolSpan, settings: GuardSettings, privacy: PrivacyFilter) -> ev.ToolCallFinished | None:
     """Convert the end of a tool span; None for other spans."""
     tool = tool_name_of(span)
     if not tool:
@@ -109,13 +109,13 @@ def finished(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.To
     kind = str(given.get("error.type") or span.exception[0] or "")
     result = _parsed(given.get("gen_ai.tool.call.result"))
     reported = of_result(result) if not span.failed else None
-    status, error = Status.SUCCESS, None
+    status, error = CallStatus.SUCCESS, None
     if span.failed or (kind and kind != "_OTHER"):
         number = given.get("http.response.status_code")
         http_status = number if isinstance(number, int) and 100 <= number <= 599 else None
         message = span.message or span.exception[1]
-        failure = Failure(type=kind if kind != "_OTHER" else "", message=message, http_status=http_status)
-        status = Status.TIMEOUT if "timeout" in kind.lower() else Status.ERROR
+        failure = RawFailure(type=kind if kind != "_OTHER" else "", message=message, http_status=http_status)
+        status = CallStatus.TIMEOUT if "timeout" in kind.lower() else CallStatus.ERROR
         error = ev.ErrorInfo(
             type=privacy.word(failure.type, {}) or None,
             message=privacy.message(message, {}) or None,
@@ -123,7 +123,7 @@ def finished(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.To
             severity=None if privacy.send_errors else classify(failure, status=str(status), dangerous=False),
         )
     elif reported is not None:
-        status = Status.ERROR
+        status = CallStatus.ERROR
         error = ev.ErrorInfo(
             type=privacy.word(reported.type, {}) or None,
             message=privacy.message(reported.message, {}) or None,
@@ -186,7 +186,7 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def both(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> list[msgspec.Struct]:
+def both(span: ToolSpan, settings: GuardSettings, privacy: PrivacyFilter) -> list[msgspec.Struct]:
     """Return start and end events of a tool span; none for other spans."""
     first, last = started(span, settings, privacy), finished(span, settings, privacy)
     return [first, last] if first is not None and last is not None else []

@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 
 from ...errors import EventRejected
-from ...projections.emitter import Emitter
-from ...projections.session.records import OpenCall
+from ...projections.emitter import OutputEmitter
+from ...projections.session.records import CallRecord
 from ...projections.session.stage import SessionStage
 from ...projections.session.state import SessionState
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import decode_event
 from ...schemas.event_base import epoch_ms
 from ...schemas.events import Event, PermissionRequested, PermissionResolved, ToolCallStarted
@@ -32,7 +32,7 @@ TOLD = frozenset({"tool_call.started", "tool_call.finished", "permission.request
 """Types of events that belong to calls."""
 
 
-class Verdict(StrEnum):
+class CallVerdict(StrEnum):
     """State of a call in the timeline: its outcome, or the reason why it waits."""
 
     SUCCEEDED = CallEnd.SUCCEEDED
@@ -49,11 +49,11 @@ class Verdict(StrEnum):
     PENDING = "pending"
 
 
-_NOT_RUN = frozenset({Verdict.LOST, Verdict.REFUSED, Verdict.REJECTED})
+_NOT_RUN = frozenset({CallVerdict.LOST, CallVerdict.REFUSED, CallVerdict.REJECTED})
 
 
 @dataclass(slots=True)
-class Call:
+class TimelineCall:
     """One call.
 
     Attributes:
@@ -104,7 +104,7 @@ class Call:
     fingerprint: str = ""
     ended_ms: int | None = None
     duration_ms: float | None = None
-    verdict: Verdict = Verdict.PENDING
+    verdict: CallVerdict = CallVerdict.PENDING
     severity: str = ""
     error: str = ""
     signature: str = ""
@@ -123,7 +123,7 @@ class Call:
         """True if the filter for failures shows the call."""
         return (self.counts_as == "failure" and not self.expected) or self.verdict in _NOT_RUN
 
-    def same_as(self, other: Call) -> bool:
+    def same_as(self, other: TimelineCall) -> bool:
         """True if both have the same tool, arguments and result."""
         return (
             self.fingerprint == other.fingerprint
@@ -134,7 +134,7 @@ class Call:
         )
 
 
-class _Session:
+class _SessionFold:
     """State of a session's fold, and its time."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class _Session:
 _STAGE = SessionStage()
 
 
-class Calls:
+class CallAssembler:
     """Assembles calls of any sessions, event by event.
 
     Attributes:
@@ -154,18 +154,18 @@ class Calls:
         by_event: the call of each event that calls are made of.
     """
 
-    def __init__(self, rules: Rules | None = None, records: Mapping[str, Record] | None = None) -> None:
+    def __init__(self, rules: RuleSet | None = None, records: Mapping[str, Record] | None = None) -> None:
         """Take the records of calls by the events that ended them; without one, judge by rules (default: shipped)."""
-        self.made: list[Call] = []
-        self.ended: list[Call] = []
-        self.by_event: dict[str, Call] = {}
-        self._rules = rules or Rules()
+        self.made: list[TimelineCall] = []
+        self.ended: list[TimelineCall] = []
+        self.by_event: dict[str, TimelineCall] = {}
+        self._rules = rules or RuleSet()
         self._records = records or {}
-        self._by_start: dict[str, Call] = {}
-        self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
-        self._emit = Emitter()
+        self._by_start: dict[str, TimelineCall] = {}
+        self._sessions: defaultdict[str, _SessionFold] = defaultdict(_SessionFold)
+        self._emit = OutputEmitter()
 
-    def add(self, record: Record) -> Call | None:
+    def add(self, record: Record) -> TimelineCall | None:
         """Add an event; returns its call, or None if it has none or is a duplicate."""
         if record.get("id") in self.by_event:
             return None
@@ -176,7 +176,7 @@ class Calls:
         session = self._sessions[event.session_id]
         for first, ended in self._folded(session, event):
             self._end(first, ended)
-        call: Call | None
+        call: TimelineCall | None
         if isinstance(event, ToolCallStarted):
             call = self._started(event, session)
         elif isinstance(event, PermissionRequested | PermissionResolved):
@@ -188,7 +188,7 @@ class Calls:
             self.by_event[event.id] = call
         return call
 
-    def _folded(self, session: _Session, event: Event) -> Iterable[tuple[str, Record]]:
+    def _folded(self, session: _SessionFold, event: Event) -> Iterable[tuple[str, Record]]:
         """Records of calls that an event ends, itself or because of its time, with the events that they began with."""
         emit, at = self._emit, max(session.now, epoch_ms(event.time))
         session.now = at
@@ -203,11 +203,11 @@ class Calls:
                     cause = made["cause"]
                     yield starts.get(made["call_id"], cause), self._records.get(cause, made)
 
-    def _started(self, event: ToolCallStarted, session: _Session) -> Call | None:
+    def _started(self, event: ToolCallStarted, session: _SessionFold) -> TimelineCall | None:
         opened = session.state.open_calls[-1] if session.state.open_calls else None
         if opened is None or opened.event_id != event.id:
             return None
-        call = self._by_start[event.id] = Call(
+        call = self._by_start[event.id] = TimelineCall(
             event.id, event.call_id, event.session_id, event.workspace_id or "", event.tool_name, opened.started_ms
         )
         call.agent, call.model, call.turn = event.agent_id or "", event.model or "", event.turn_index
@@ -220,20 +220,20 @@ class Calls:
         private = f"private, digest {event.args_digest}" if event.args_digest is not None else ""
         call.summary = opened.summary or private
         if opened.waiting_since:
-            call.verdict = Verdict.WAITING
+            call.verdict = CallVerdict.WAITING
         self.made.append(call)
         return call
 
     def _end(self, first: str, record: Record) -> None:
         call = self._by_start.get(first)
         if call is None:
-            call = self._by_start[first] = Call(
+            call = self._by_start[first] = TimelineCall(
                 first, record["call_id"], record["session_id"], "", record["tool_name"], record["started_ms"]
             )
             self.made.append(call)
         ended = record.get("ended_ms")
         call.finish_id, call.ended_ms = record["cause"], record["time_ms"] if ended is None else ended
-        call.verdict, call.counts_as = Verdict(record["outcome"]), record["verdict"]
+        call.verdict, call.counts_as = CallVerdict(record["outcome"]), record["verdict"]
         call.workspace = call.workspace or record["workspace_id"]
         call.agent, call.model = record.get("agent_id", ""), call.model or record.get("model", "")
         call.turn = record.get("turn_index", call.turn)
@@ -254,23 +254,23 @@ class Calls:
         self.ended.append(call)
         self.by_event[call.finish_id] = call
 
-    def _waiting(self, event: PermissionRequested | PermissionResolved, session: _Session) -> Call | None:
+    def _waiting(self, event: PermissionRequested | PermissionResolved, session: _SessionFold) -> TimelineCall | None:
         """Call that a person is asked about; one that was denied has ended."""
         if (denied := self.by_event.get(event.id)) is not None:
             return denied
-        waiting: OpenCall | None = next(
+        waiting: CallRecord | None = next(
             (one for one in reversed(session.state.open_calls) if one.call_id == event.call_id), None
         )
         call = None if waiting is None else self._by_start.get(waiting.event_id)
         if waiting is not None and call is not None:
-            call.verdict = Verdict.WAITING if waiting.waiting_since else Verdict.PENDING
+            call.verdict = CallVerdict.WAITING if waiting.waiting_since else CallVerdict.PENDING
             call.waited_ms = waiting.waited_ms
         return call
 
 
-def calls_of(events: Iterable[Record], rules: Rules | None = None) -> list[Call]:
+def calls_of(events: Iterable[Record], rules: RuleSet | None = None) -> list[TimelineCall]:
     """Assemble all calls from events, in the order of their start."""
-    calls = Calls(rules)
+    calls = CallAssembler(rules)
     for event in events:
         calls.add(event)
     return calls.made

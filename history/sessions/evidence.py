@@ -14,16 +14,16 @@ from ...projections.calls.keys import in_quotes
 from ...projections.session.detectors.registry import KINDS
 from ...projections.tool.breaker import HEALTH_FAILURES
 from ...projections.tool.trust import number
-from ...rules.behaviour import Ladder
+from ...rules.behaviour import SeverityLadder
 from ...rules.circuits import BreakerPolicy
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import span
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ...schemas.vocabulary import Pattern, PatternSeverity
-from .calls import Call, Calls, Record
+from ...schemas.vocabulary import PatternSeverity, PatternType
+from .calls import CallAssembler, Record, TimelineCall
 
 
-class Measure(NamedTuple):
+class EvidenceMeasure(NamedTuple):
     """Number that a decision is based on, and its threshold.
 
     Attributes:
@@ -41,7 +41,7 @@ class Measure(NamedTuple):
     rule: str = ""
 
 
-class Behind(NamedTuple):
+class DecisionEvidence(NamedTuple):
     """Evidence of a decision.
 
     Attributes:
@@ -57,8 +57,8 @@ class Behind(NamedTuple):
     """
 
     decision: Record
-    measures: tuple[Measure, ...]
-    calls: tuple[Call, ...]
+    measures: tuple[EvidenceMeasure, ...]
+    calls: tuple[TimelineCall, ...]
     events: tuple[Record, ...]
     named: int
     missing: tuple[str, ...]
@@ -68,7 +68,7 @@ class Behind(NamedTuple):
     ways_out: tuple[str, ...]
 
 
-class Wanted(NamedTuple):
+class RecountRequest(NamedTuple):
     """Calls that a decision does not name and that must be counted again."""
 
     most: int
@@ -81,8 +81,8 @@ def behind(
     related: Iterable[Record] = (),
     *,
     basis: Record | None = None,
-    rules: Rules | None = None,
-) -> Behind:
+    rules: RuleSet | None = None,
+) -> DecisionEvidence:
     """Evidence of a decision.
 
     Args:
@@ -93,9 +93,9 @@ def behind(
         basis: of a nudge, the pattern it is about: its events are what stands behind both.
         rules: in force; the thresholds that the decision does not state are theirs.
     """
-    rules = rules or Rules()
+    rules = rules or RuleSet()
     named = tuple((basis or decision).get("caused_by") or ())
-    calls = Calls(rules)
+    calls = CallAssembler(rules)
     others: dict[str, Record] = {}
     for event in events:
         if calls.add(event) is None:
@@ -117,33 +117,33 @@ def behind(
         how = f"A decision names at most 20 events: the {len(named)} newest; {more} older ones counted as well."
     in_order = tuple(sorted(counted.values(), key=lambda call: (call.ended_ms or call.started_ms, call.started_ms)))
     earlier, later = _neighbours(decision, related)
-    return Behind(
+    return DecisionEvidence(
         decision, (*(_measures(basis, rules) if basis else ()), *_measures(decision, rules)), in_order, said,
         len(named), missing, how, earlier, later, _ways_out(decision, rules),
     )  # fmt: skip
 
 
-def wanted_of(decision: Record) -> Wanted | None:
+def wanted_of(decision: Record) -> RecountRequest | None:
     """Calls that must be counted again from all sessions; None if the decision names its events."""
     if decision["type"] == "breaker.changed":
         match decision["trigger"]:
             case "consecutive":
-                return Wanted(int(decision.get("consecutive_failures") or 0), "the failures in a row")
+                return RecountRequest(int(decision.get("consecutive_failures") or 0), "the failures in a row")
             case "rate" | "slow_rate":
-                return Wanted(int(decision.get("measured") or 0), "the measured calls")
+                return RecountRequest(int(decision.get("measured") or 0), "the measured calls")
     if decision["type"] == "trust.changed" and decision["trigger"] == "recovery":
-        return Wanted(
+        return RecountRequest(
             int(decision.get("successes") or decision.get("count") or 0), "the successes since recovery began"
         )
     return None
 
 
-def _again(decision: Record, wanted: Wanted, before: Sequence[Call]) -> list[Call]:
+def _again(decision: Record, wanted: RecountRequest, before: Sequence[TimelineCall]) -> list[TimelineCall]:
     """Calls a decision is based on, counted as in the folds; none if the count differs from the decision's numbers."""
     workspace = decision.get("workspace_id") or DEFAULT_WORKSPACE
     of_it = [call for call in before if (call.workspace or DEFAULT_WORKSPACE) == workspace and _is_of(call, decision)]
     most = wanted.most
-    found: list[Call] = []
+    found: list[TimelineCall] = []
     if decision["trigger"] in {"consecutive", "recovery"}:
         good = _is_ill if decision["trigger"] == "consecutive" else _worked
         for call in reversed(of_it):
@@ -161,7 +161,7 @@ def _again(decision: Record, wanted: Wanted, before: Sequence[Call]) -> list[Cal
     return found if fits else []
 
 
-def _is_of(call: Call, decision: Record) -> bool:
+def _is_of(call: TimelineCall, decision: Record) -> bool:
     """True if a call counts for the circuit or the key of a decision."""
     if decision["type"] != "breaker.changed":
         key = str(decision["key"])
@@ -172,12 +172,12 @@ def _is_of(call: Call, decision: Record) -> bool:
     return (call.service if kind == "service" else call.tier) == name
 
 
-def _is_ill(call: Call) -> bool:
+def _is_ill(call: TimelineCall) -> bool:
     """True if a call's failure counts against its tool; an error answer does not, since the tool responded."""
     return call.counts_as == "failure" and not call.expected and call.severity in HEALTH_FAILURES
 
 
-def _worked(call: Call) -> bool:
+def _worked(call: TimelineCall) -> bool:
     return call.counts_as == "success"
 
 
@@ -193,7 +193,7 @@ def _beyond(decision: Record, named: int) -> int:
 # --- the numbers -----------------------------------------------------------------------------------------------------
 
 
-def _measures(decision: Record, rules: Rules) -> tuple[Measure, ...]:
+def _measures(decision: Record, rules: RuleSet) -> tuple[EvidenceMeasure, ...]:
     made = _MEASURES.get(decision["type"])
     return tuple(made(decision, rules)) if made is not None else ()
 
@@ -209,85 +209,87 @@ _OF_TRIGGERS = {
 """By trigger of trust: text of the quantity it counts, with a place for the window, and setting of its threshold."""
 
 
-def _of_trust(decision: Record, _rules: Rules) -> Iterable[Measure]:
+def _of_trust(decision: Record, _rules: RuleSet) -> Iterable[EvidenceMeasure]:
     count, threshold, trigger = decision.get("count"), decision.get("threshold"), decision["trigger"]
     within = f" within {span(decision['window_s'])}" if decision.get("window_s") else ""
     if count is not None and trigger in _OF_TRIGGERS:
         name, rule = _OF_TRIGGERS[trigger]
         shown = _percent if trigger in {"rate", "promotion", "demotion"} else _plain
         met = None if threshold is None or rule.startswith("fleet") else bool(count >= threshold)
-        yield Measure(name.format(within), shown(count), shown(threshold), met, rule)
+        yield EvidenceMeasure(name.format(within), shown(count), shown(threshold), met, rule)
     elif trigger == "repeated_auth" and count is not None:
-        yield Measure(f"authentication failures{within}", number(count))
+        yield EvidenceMeasure(f"authentication failures{within}", number(count))
     if decision.get("successes_needed") and decision["to"] in {"recovering", "trusted"}:
         done, needed = decision.get("successes") or 0, decision["successes_needed"]
         rule = "trust success_count_to_recover"
-        yield Measure("successes since recovery began", number(done), number(needed), done >= needed, rule)
+        yield EvidenceMeasure("successes since recovery began", number(done), number(needed), done >= needed, rule)
 
 
-def _of_circuit(decision: Record, rules: Rules) -> Iterable[Measure]:
+def _of_circuit(decision: Record, rules: RuleSet) -> Iterable[EvidenceMeasure]:
     policy = _policy(decision, rules)
     trigger = decision["trigger"]
     in_row = decision.get("consecutive_failures")
     measured, rate = decision.get("measured"), decision.get("failure_rate")
     if in_row is not None:
         limit, rule = _plain(policy.consecutive_failures), "breakers consecutive_failures"
-        yield Measure("failures in a row", number(in_row), limit, trigger == "consecutive", rule)
+        yield EvidenceMeasure("failures in a row", number(in_row), limit, trigger == "consecutive", rule)
     if measured:
         words = f"{rate or 0:.0%} ({round((rate or 0) * measured)} of {measured})"
-        yield Measure(
+        yield EvidenceMeasure(
             f"failed share of the last {policy.rate_window_calls} calls", words,
             "" if policy.rate_threshold is None else f"{policy.rate_threshold:.0%} of at least {policy.rate_min_calls}",
             trigger == "rate", "breakers rate_threshold",
         )  # fmt: skip
     if trigger == "slow_rate":
         limit, rule = _percent(policy.slow_rate_threshold), "breakers slow_rate_threshold"
-        yield Measure("share of slow calls", "", limit, met=True, rule=rule)
+        yield EvidenceMeasure("share of slow calls", "", limit, met=True, rule=rule)
 
 
-def _of_pattern(decision: Record, rules: Rules) -> Iterable[Measure]:
+def _of_pattern(decision: Record, rules: RuleSet) -> Iterable[EvidenceMeasure]:
     found = ladder_of(decision, rules)
     if found is None:
-        yield Measure("repetitions", number(decision["repetitions"]))
+        yield EvidenceMeasure("repetitions", number(decision["repetitions"]))
         return
     name, ladder = found
     words = (("minor", ladder.minor), ("moderate", ladder.moderate), ("severe", ladder.severe))
     steps = ", ".join(f"{word} {step}" for word, step in words if step is not None)
-    yield Measure("repetitions", number(decision["repetitions"]), steps, met=True, rule=f"behaviour.{name}")
+    yield EvidenceMeasure("repetitions", number(decision["repetitions"]), steps, met=True, rule=f"behaviour.{name}")
 
 
-def _of_judgement(_decision: Record, rules: Rules) -> Iterable[Measure]:
+def _of_judgement(_decision: Record, rules: RuleSet) -> Iterable[EvidenceMeasure]:
     within = number(rules.nudges.effective_within_calls)
-    yield Measure("calls in which it must not repeat", "", within, rule="nudges.effective_within_calls")
+    yield EvidenceMeasure("calls in which it must not repeat", "", within, rule="nudges.effective_within_calls")
 
 
-def _of_limit(decision: Record, _rules: Rules) -> Iterable[Measure]:
+def _of_limit(decision: Record, _rules: RuleSet) -> Iterable[EvidenceMeasure]:
     share = "" if decision["type"] == "guarantee.violated" else "80 % of "
-    yield Measure(
+    yield EvidenceMeasure(
         str(decision["guarantee"]).removeprefix("max_").replace("_", " "), f"{decision['used']:g}",
         f"{share}{decision['limit']:g}", met=True, rule=f"guarantees.{decision['guarantee']}",
     )  # fmt: skip
 
 
-def _of_model(decision: Record, _rules: Rules) -> Iterable[Measure]:
+def _of_model(decision: Record, _rules: RuleSet) -> Iterable[EvidenceMeasure]:
     for who in ("current", "suggested"):
         attempts = decision.get(f"{who}_attempts")
         of = f" of {attempts} calls" if attempts is not None else ""
-        yield Measure(f"success rate of {decision[f'{who}_model']}", f"{decision[f'{who}_success_rate']:.0%}{of}")
+        yield EvidenceMeasure(
+            f"success rate of {decision[f'{who}_model']}", f"{decision[f'{who}_success_rate']:.0%}{of}"
+        )
 
 
-def _of_confidence(decision: Record, _rules: Rules) -> Iterable[Measure]:
-    yield Measure("confidence", f"{decision['confidence']:.2f}", f"{decision['threshold']:.2f}", met=True)
+def _of_confidence(decision: Record, _rules: RuleSet) -> Iterable[EvidenceMeasure]:
+    yield EvidenceMeasure("confidence", f"{decision['confidence']:.2f}", f"{decision['threshold']:.2f}", met=True)
     for name, value in (decision.get("signals") or {}).items():
-        yield Measure(str(name).replace("_", " "), f"{value:.2f}")
+        yield EvidenceMeasure(str(name).replace("_", " "), f"{value:.2f}")
 
 
-_MEASURES: dict[str, Callable[[Record, Rules], Iterable[Measure]]] = {
+_MEASURES: dict[str, Callable[[Record, RuleSet], Iterable[EvidenceMeasure]]] = {
     "trust.changed": _of_trust,
     "trust.recovery_pending": _of_trust,
     "breaker.changed": _of_circuit,
     "pattern.detected": _of_pattern,
-    "pattern.cleared": lambda decision, _: [Measure("repetitions", number(decision["repetitions"]))],
+    "pattern.cleared": lambda decision, _: [EvidenceMeasure("repetitions", number(decision["repetitions"]))],
     "nudge.judged": _of_judgement,
     "guarantee.warned": _of_limit,
     "guarantee.violated": _of_limit,
@@ -296,7 +298,7 @@ _MEASURES: dict[str, Callable[[Record, Rules], Iterable[Measure]]] = {
 }
 
 
-def _policy(decision: Record, rules: Rules) -> BreakerPolicy:
+def _policy(decision: Record, rules: RuleSet) -> BreakerPolicy:
     return rules.breakers.policy_for(str(decision["breaker_key"]), "")
 
 
@@ -352,7 +354,7 @@ def _thread(decision: Record) -> tuple[object, ...] | None:
     return None
 
 
-def _ways_out(decision: Record, rules: Rules) -> tuple[str, ...]:
+def _ways_out(decision: Record, rules: RuleSet) -> tuple[str, ...]:
     match decision["type"]:
         case "trust.changed" | "trust.recovery_pending":
             hint = decision.get("recovery_hint")
@@ -387,23 +389,23 @@ RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}
 """1 minor, 2 moderate, 3 severe."""
 
 _OTHERS = {
-    Pattern.REPETITIVE_CALLS: ("repetitive_calls_with_news", "repetitive_calls_with_effects"),
-    Pattern.ANNOUNCE_NO_ACTION: ("announce_no_action_in_turn", "announce_no_action_by_structure"),
+    PatternType.REPETITIVE_CALLS: ("repetitive_calls_with_news", "repetitive_calls_with_effects"),
+    PatternType.ANNOUNCE_NO_ACTION: ("announce_no_action_in_turn", "announce_no_action_by_structure"),
 }
 """Ladders used instead of a pattern's own: for polling tools, for reads with new results."""
 
 
-def ladder_of(detected: Record, rules: Rules) -> tuple[str, Ladder] | None:
+def ladder_of(detected: Record, rules: RuleSet) -> tuple[str, SeverityLadder] | None:
     """Name and thresholds of the ladder that a `pattern.detected` was based on.
 
     None if no ladder of these rules gives this severity at this count: other rules were in force, or a policy has its
     own thresholds.
     """
     count, rank = int(detected["repetitions"]), RANKS[detected["severity"]]
-    pattern = Pattern(detected["pattern"])
-    candidates: list[tuple[str, Ladder]] = []
+    pattern = PatternType(detected["pattern"])
+    candidates: list[tuple[str, SeverityLadder]] = []
     tools = detected.get("tool_sequence") or ()
-    if pattern is Pattern.ERROR_RETRY_LOOP and tools and tools[-1] in rules.behaviour.error_retry_by_tool:
+    if pattern is PatternType.ERROR_RETRY_LOOP and tools and tools[-1] in rules.behaviour.error_retry_by_tool:
         candidates.append((f"error_retry_by_tool.{tools[-1]}", rules.behaviour.error_retry_by_tool[tools[-1]]))
     candidates += [(name, getattr(rules.behaviour, name)) for name in (str(pattern), *_OTHERS.get(pattern, ()))]
     return next((one for one in candidates if one[1].step(count) == rank), None)

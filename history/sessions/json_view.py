@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ...schemas.codec import rfc3339
-from .calls import Call
-from .timeline import Decision, Item, Loop, Message, Note, Repeats, Streak, Timeline
+from .calls import TimelineCall
+from .timeline import (
+    CallLoop,
+    PatternStreak,
+    RepeatedCalls,
+    TimelineDecision,
+    TimelineEntries,
+    TimelineEntry,
+    TimelineMessage,
+    TimelineNote,
+)
 
 
-def timeline_document(session: Timeline) -> dict[str, Any]:
+def timeline_document(session: TimelineEntries) -> dict[str, Any]:
     """The document: what the session is, its loops and patterns, and its items, oldest first."""
     return {
         "session_id": session.session_id,
@@ -30,28 +39,28 @@ def timeline_document(session: Timeline) -> dict[str, Any]:
     }
 
 
-def _verdicts(session: Timeline) -> list[Any]:
+def _verdicts(session: TimelineEntries) -> list[Any]:
     return list(dict.fromkeys(call.verdict for call in session.calls))
 
 
-def _item(item: Item) -> dict[str, Any]:
+def _item(item: TimelineEntry) -> dict[str, Any]:
     head: dict[str, Any] = {"id": item.id, "kind": str(item.kind), "time": rfc3339(item.at_ms), "failing": item.failing}
     head |= {"agent_id": item.agent} if item.agent else {}
     match item.what:
-        case Message(who, text, size, thought):
+        case TimelineMessage(who, text, size, thought):
             return head | {"who": who, "text": text, "size": size, "thought": thought}
-        case Repeats(calls):
+        case RepeatedCalls(calls):
             return head | _call(calls[0]) | {"repeats": len(calls), "calls": [_call(one) for one in calls]}
-        case Call() as call:
+        case TimelineCall() as call:
             return head | _call(call)
-        case Decision(record, _, nudge):
+        case TimelineDecision(record, _, nudge):
             led = {"effect": nudge.effect, "delivered": nudge.delivered} if nudge is not None else {}
             return head | {"decision": record} | led
-        case Note(record):
+        case TimelineNote(record):
             return head | {"event": record}
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(call: TimelineCall) -> dict[str, Any]:
     return {
         "call_id": call.call_id,
         "events": call.events,
@@ -67,7 +76,7 @@ def _call(call: Call) -> dict[str, Any]:
     }
 
 
-def _loop(loop: Loop) -> dict[str, Any]:
+def _loop(loop: CallLoop) -> dict[str, Any]:
     first = loop.calls[0]
     return {
         "tool_name": first.tool,
@@ -83,7 +92,7 @@ def _loop(loop: Loop) -> dict[str, Any]:
     }
 
 
-def _streak(streak: Streak) -> dict[str, Any]:
+def _streak(streak: PatternStreak) -> dict[str, Any]:
     return {
         "pattern": streak.pattern,
         "agent_id": streak.agent or None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .timeline import Decision, Item, Kind, Repeats
+from .timeline import ItemKind, RepeatedCalls, TimelineDecision, TimelineEntry
 
 PAGE_ITEMS = 200
 """Number of items of a page."""
 
 
-class Part(NamedTuple):
+class TimelinePage(NamedTuple):
     """Page of a timeline.
 
     Attributes:
@@ -22,7 +22,7 @@ class Part(NamedTuple):
         missing: True if the requested item is not in the timeline.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[TimelineEntry, ...]
     first: int
     total: int
     older: int | None
@@ -31,13 +31,13 @@ class Part(NamedTuple):
 
 
 def part_of(
-    items: Sequence[Item],
+    items: Sequence[TimelineEntry],
     *,
-    kinds: frozenset[Kind] = frozenset(),
+    kinds: frozenset[ItemKind] = frozenset(),
     only_errors: bool = False,
     upto: int | None = None,
     at: str = "",
-) -> Part:
+) -> TimelinePage:
     """Page of the items that match.
 
     Args:
@@ -58,7 +58,7 @@ def part_of(
     if place is not None:
         end = min(total, max(PAGE_ITEMS, place + PAGE_ITEMS // 2))
     first = max(0, end - PAGE_ITEMS)
-    return Part(
+    return TimelinePage(
         tuple(matching[first:end]),
         first,
         total,
@@ -68,31 +68,31 @@ def part_of(
     )
 
 
-def holds(item: Item, id_: str) -> bool:
+def holds(item: TimelineEntry, id_: str) -> bool:
     """True if an item contains an event or a decision."""
     if item.id == id_:
         return True
-    if isinstance(item.what, Repeats):
+    if isinstance(item.what, RepeatedCalls):
         return any(id_ in call.events for call in item.what.calls)
     return id_ in getattr(item.what, "events", ())
 
 
-class Ways(NamedTuple):
+class NextItems(NamedTuple):
     """Ids of the next failure and the next decision after an item; empty if there is none."""
 
     failure: str
     decision: str
 
 
-def ways_from(items: Sequence[Item], shown: Iterable[Item]) -> dict[str, Ways]:
+def ways_from(items: Sequence[TimelineEntry], shown: Iterable[TimelineEntry]) -> dict[str, NextItems]:
     """Links to the next failure and decision for each shown item, in the whole timeline."""
     wanted = {item.id for item in shown}
-    found: dict[str, Ways] = {}
+    found: dict[str, NextItems] = {}
     failure = decision = ""
     for item in reversed(items):
         if item.id in wanted:
-            found[item.id] = Ways(failure, decision)
-        if isinstance(item.what, Decision):
+            found[item.id] = NextItems(failure, decision)
+        if isinstance(item.what, TimelineDecision):
             decision = item.id
         elif item.failing:
             failure = item.id

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...projections.incidents import NEEDED, STATES, Incident, SessionNews, of_session
+from ...projections.incidents import NEEDED, STATES, IncidentRecord, SessionNews, of_session
 from ...projections.tool.models import wilson_bounds
 
 
@@ -43,7 +43,7 @@ class SessionSummary(NamedTuple):
         """Number of calls that succeeded or failed."""
         return max(self.calls - self.neutral - self.pending, self.failed)
 
-    def incident(self, now_ms: int) -> Incident | None:
+    def incident(self, now_ms: int) -> IncidentRecord | None:
         """Its incident; None if nothing is wrong."""
         news = self.news
         return of_session(news, now_ms) if news.patterns or news.asks or news.lost else None

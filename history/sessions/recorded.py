@@ -7,9 +7,9 @@ from typing import Any
 import duckdb
 import orjson
 
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ..queries import run
-from .timeline import Decided, Timeline, millis, timeline
+from .timeline import TimedDecision, TimelineEntries, millis, timeline
 
 _EVENTS = """
 SELECT record FROM recorded_events WHERE session_id = $session AND record IS NOT NULL ORDER BY "partition", "offset"
@@ -31,7 +31,9 @@ READS = _EVENTS + _DECISIONS + _CALLS
 """Queries of a session's timeline."""
 
 
-def recorded_session(connection: duckdb.DuckDBPyConnection, session_id: str, rules: Rules | None = None) -> Timeline:
+def recorded_session(
+    connection: duckdb.DuckDBPyConnection, session_id: str, rules: RuleSet | None = None
+) -> TimelineEntries:
     """Timeline of a session from a history; without items if the session is unknown.
 
     Calls that have not ended are described by `rules`, by default the default rules.
@@ -47,7 +49,7 @@ def recorded_session(connection: duckdb.DuckDBPyConnection, session_id: str, rul
     columns, rows = run(connection, _CALLS, {"session": session_id})
     calls = (dict(zip(columns, row, strict=True)) for row in rows)
     records = {one["cause"]: {name: value for name, value in one.items() if value is not None} for one in calls}
-    return timeline(session_id, events, map(Decided, decisions), rules=rules, records=records)
+    return timeline(session_id, events, map(TimedDecision, decisions), rules=rules, records=records)
 
 
 def _records(connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.event_base import epoch_ms
-from .calls import TOLD, Call, Calls, Record, Verdict, shortened
+from .calls import TOLD, CallAssembler, CallVerdict, Record, TimelineCall, shortened
 from .evidence import ladder_of
 
 TEXT_CHARS = 200
@@ -32,7 +32,7 @@ DELIVERED_MS = 60_000
 """Delay after which a decision came too late to be delivered to the agent (`nudges.delivered`)."""
 
 
-class Kind(StrEnum):
+class ItemKind(StrEnum):
     """Kind of an item; the values of the filter."""
 
     MESSAGE = "messages"
@@ -47,15 +47,16 @@ class Kind(StrEnum):
 
 
 _KINDS = {
-    "user.message": Kind.MESSAGE, "model.text": Kind.MESSAGE,
-    "permission.requested": Kind.PERMISSION, "permission.resolved": Kind.PERMISSION,
-    "pattern.detected": Kind.PATTERN, "pattern.cleared": Kind.PATTERN,
-    "nudge.issued": Kind.NUDGE, "nudge.judged": Kind.NUDGE, "nudge.withdrawn": Kind.NUDGE,
-    "feedback.false_alarm": Kind.NUDGE, "session.restored": Kind.NUDGE,
-    "trust.changed": Kind.TRUST, "trust.recovery_pending": Kind.TRUST, "trust.danger_noted": Kind.TRUST,
-    "breaker.changed": Kind.CIRCUIT, "breaker.probe_granted": Kind.CIRCUIT, "breaker.probe_denied": Kind.CIRCUIT,
-    "model_switch.suggested": Kind.LIMIT, "confidence.low": Kind.LIMIT, "guarantee.warned": Kind.LIMIT,
-    "guarantee.violated": Kind.LIMIT,
+    "user.message": ItemKind.MESSAGE, "model.text": ItemKind.MESSAGE,
+    "permission.requested": ItemKind.PERMISSION, "permission.resolved": ItemKind.PERMISSION,
+    "pattern.detected": ItemKind.PATTERN, "pattern.cleared": ItemKind.PATTERN,
+    "nudge.issued": ItemKind.NUDGE, "nudge.judged": ItemKind.NUDGE, "nudge.withdrawn": ItemKind.NUDGE,
+    "feedback.false_alarm": ItemKind.NUDGE, "session.restored": ItemKind.NUDGE,
+    "trust.changed": ItemKind.TRUST, "trust.recovery_pending": ItemKind.TRUST, "trust.danger_noted": ItemKind.TRUST,
+    "breaker.changed": ItemKind.CIRCUIT, "breaker.probe_granted": ItemKind.CIRCUIT,
+    "breaker.probe_denied": ItemKind.CIRCUIT,
+    "model_switch.suggested": ItemKind.LIMIT, "confidence.low": ItemKind.LIMIT, "guarantee.warned": ItemKind.LIMIT,
+    "guarantee.violated": ItemKind.LIMIT,
 }  # fmt: skip
 
 _OUTCOMES = frozenset({"nudge.judged", "nudge.withdrawn"})
@@ -65,7 +66,7 @@ _QUIET = frozenset({"time.passed", "breaker.probe_requested"})
 """Types of events that are not shown."""
 
 
-class Decided(NamedTuple):
+class TimedDecision(NamedTuple):
     """Decision and its time.
 
     Attributes:
@@ -76,7 +77,7 @@ class Decided(NamedTuple):
     arrived_ms: int = -1
 
 
-class Message(NamedTuple):
+class TimelineMessage(NamedTuple):
     """Message of a user or a model.
 
     Attributes:
@@ -92,10 +93,10 @@ class Message(NamedTuple):
     thought: bool = False
 
 
-class Repeats(NamedTuple):
+class RepeatedCalls(NamedTuple):
     """At least `FOLDED_FROM` consecutive calls with the same arguments and the same result."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[TimelineCall, ...]
 
     @property
     def duration_ms(self) -> float | None:
@@ -104,7 +105,7 @@ class Repeats(NamedTuple):
         return sum(measured) if measured else None
 
 
-class Nudge(NamedTuple):
+class NudgeEntry(NamedTuple):
     """Nudge and its effect.
 
     Attributes:
@@ -124,7 +125,7 @@ class Nudge(NamedTuple):
     false_alarm: bool
 
 
-class Step(NamedTuple):
+class StreakStep(NamedTuple):
     """Severity that a streak reached: repetitions, time, and id of the decision."""
 
     severity: str
@@ -133,7 +134,7 @@ class Step(NamedTuple):
     id: str
 
 
-class Streak(NamedTuple):
+class PatternStreak(NamedTuple):
     """Pattern from its first detection to its end.
 
     Attributes:
@@ -151,17 +152,17 @@ class Streak(NamedTuple):
 
     pattern: str
     agent: str
-    steps: tuple[Step, ...]
+    steps: tuple[StreakStep, ...]
     ladder: tuple[int, ...] | None
     rule: str
     cleared_ms: int | None
-    nudges: tuple[Nudge, ...]
+    nudges: tuple[NudgeEntry, ...]
     tools: tuple[str, ...]
     request: str = ""
     message: str = ""
 
 
-class Decision(NamedTuple):
+class TimelineDecision(NamedTuple):
     """Decision in the timeline.
 
     Attributes:
@@ -172,18 +173,18 @@ class Decision(NamedTuple):
     """
 
     record: Record
-    streak: Streak | None = None
-    nudge: Nudge | None = None
+    streak: PatternStreak | None = None
+    nudge: NudgeEntry | None = None
     elsewhere: bool = False
 
 
-class Note(NamedTuple):
+class TimelineNote(NamedTuple):
     """Other event: a turn, the end of the session, a plugin's report, changed settings."""
 
     record: Record
 
 
-class Item(NamedTuple):
+class TimelineEntry(NamedTuple):
     """Line of the timeline.
 
     Attributes:
@@ -197,15 +198,15 @@ class Item(NamedTuple):
     """
 
     id: str
-    kind: Kind
+    kind: ItemKind
     at_ms: int
     agent: str
     turn: int | None
     failing: bool
-    what: Message | Call | Repeats | Decision | Note
+    what: TimelineMessage | TimelineCall | RepeatedCalls | TimelineDecision | TimelineNote
 
 
-class Loop(NamedTuple):
+class CallLoop(NamedTuple):
     """The same call with the same result, three times or more, with nothing new done by other calls in between.
 
     Attributes:
@@ -216,7 +217,7 @@ class Loop(NamedTuple):
         share: wasted calls as a fraction of the session's calls.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[TimelineCall, ...]
     tool_ms: float | None
     lasted_ms: int
     cost_usd: float | None
@@ -228,7 +229,7 @@ class Loop(NamedTuple):
         return len(self.calls) - 1
 
 
-class Timeline(NamedTuple):
+class TimelineEntries(NamedTuple):
     """Timeline of a session.
 
     Attributes:
@@ -253,19 +254,19 @@ class Timeline(NamedTuple):
     began_ms: int | None
     ended_ms: int | None
     over: bool
-    items: tuple[Item, ...]
-    calls: tuple[Call, ...]
-    loops: tuple[Loop, ...]
-    streaks: tuple[Streak, ...]
+    items: tuple[TimelineEntry, ...]
+    calls: tuple[TimelineCall, ...]
+    loops: tuple[CallLoop, ...]
+    streaks: tuple[PatternStreak, ...]
     cost_usd: float | None
     left_out: bool
 
-    def counted(self, *verdicts: Verdict) -> int:
+    def counted(self, *verdicts: CallVerdict) -> int:
         """Number of calls with one of these verdicts."""
         return sum(call.verdict in verdicts for call in self.calls)
 
     @property
-    def stuck(self) -> tuple[Streak, ...]:
+    def stuck(self) -> tuple[PatternStreak, ...]:
         """Open patterns."""
         return () if self.over else tuple(streak for streak in self.streaks if streak.cleared_ms is None)
 
@@ -273,12 +274,12 @@ class Timeline(NamedTuple):
 def timeline(
     session_id: str,
     events: Iterable[Record],
-    decisions: Iterable[Decided] = (),
+    decisions: Iterable[TimedDecision] = (),
     *,
-    rules: Rules | None = None,
+    rules: RuleSet | None = None,
     records: Mapping[str, Record] | None = None,
     left_out: bool = False,
-) -> Timeline:
+) -> TimelineEntries:
     """Timeline of a session.
 
     Args:
@@ -290,25 +291,25 @@ def timeline(
         records: records of its calls, by the event that ended each.
         left_out: True if older events were not read.
     """
-    telling = Telling(session_id, rules, records)
+    telling = TimelineBuilder(session_id, rules, records)
     telling.hear(events)
     return telling.timeline(decisions, left_out=left_out)
 
 
-class Telling:
+class TimelineBuilder:
     """Incremental builder of a timeline; takes the arguments of `timeline`."""
 
     def __init__(
-        self, session_id: str, rules: Rules | None = None, records: Mapping[str, Record] | None = None
+        self, session_id: str, rules: RuleSet | None = None, records: Mapping[str, Record] | None = None
     ) -> None:
         """Start before the first event."""
         self._session = session_id
-        self._rules = rules or Rules()
-        self._calls = Calls(rules, records)
+        self._rules = rules or RuleSet()
+        self._calls = CallAssembler(rules, records)
         self._seen: dict[str, int] = {}
         self._began: int | None = None
         self._ended: int | None = None
-        self._placed: list[tuple[int, int, Item]] = []
+        self._placed: list[tuple[int, int, TimelineEntry]] = []
         self._starts: list[int] = []
         self._models: dict[str, None] = {}
         self._agents: dict[str, None] = {}
@@ -322,7 +323,7 @@ class Telling:
             if event.get("session_id") == self._session and event.get("id") not in self._seen:
                 self._event(event)
 
-    def timeline(self, decisions: Iterable[Decided] = (), *, left_out: bool = False) -> Timeline:
+    def timeline(self, decisions: Iterable[TimedDecision] = (), *, left_out: bool = False) -> TimelineEntries:
         """Timeline of the events so far, with the given decisions."""
         kept = self._concerning(_once(decisions))
         streaks = self._streaks(kept)
@@ -331,7 +332,7 @@ class Telling:
         items = tuple(_folded([item for _, _, item in sorted(placed, key=lambda one: one[:2])]))
         calls = tuple(self._calls.made)
         costs = [call.cost_usd for call in calls if call.cost_usd is not None]
-        return Timeline(
+        return TimelineEntries(
             self._session, self._workspace, self._user, tuple(self._models), tuple(self._agents),
             self._began, self._ended, self._over, items, calls, loops_of(calls),
             tuple(streak for streak, _ in streaks), sum(costs) if costs else None, left_out,
@@ -360,10 +361,13 @@ class Telling:
             if call is not None and call.id == event["id"]:
                 # Whether it failed is known only at its end: `_folded` updates it.
                 self._place(
-                    place, Item(call.id, Kind.CALL, call.started_ms, call.agent, call.turn, failing=False, what=call)
+                    place,
+                    TimelineEntry(
+                        call.id, ItemKind.CALL, call.started_ms, call.agent, call.turn, failing=False, what=call
+                    ),
                 )
             elif (call is None and kind == "permission.requested") or kind == "permission.resolved":
-                self._place(place, _item(event, Note(event), at))
+                self._place(place, _item(event, TimelineNote(event), at))
             return
         if kind == "feedback.false_alarm":
             self._false_alarms.add(str(event.get("output_id")))
@@ -371,16 +375,16 @@ class Telling:
             text = event.get("text")
             size = len(text) if isinstance(text, str) else None
             who = "user" if kind == "user.message" else "model"
-            said = Message(who, shortened(text or "", TEXT_CHARS), size, bool(event.get("thought")))
+            said = TimelineMessage(who, shortened(text or "", TEXT_CHARS), size, bool(event.get("thought")))
             self._place(place, _item(event, said, at))
         elif kind not in _QUIET and kind != "turn.started" and (kind != "turn.ended" or event.get("stalled")):
-            self._place(place, _item(event, Note(event), at))
+            self._place(place, _item(event, TimelineNote(event), at))
 
-    def _place(self, place: int, item: Item) -> None:
+    def _place(self, place: int, item: TimelineEntry) -> None:
         self._placed.append((place, 0, item))
         self._starts.append(item.at_ms)
 
-    def _concerning(self, decisions: Iterable[Decided]) -> list[Decided]:
+    def _concerning(self, decisions: Iterable[TimedDecision]) -> list[TimedDecision]:
         """Decisions about the session, and changes of circuits that it caused or that applied to its calls."""
         scopes = {
             scope
@@ -404,10 +408,10 @@ class Telling:
             and self._began <= millis(decision["time"]) <= self._ended
         )
 
-    def _streaks(self, decisions: Sequence[Decided]) -> list[tuple[Streak, list[str]]]:
+    def _streaks(self, decisions: Sequence[TimedDecision]) -> list[tuple[PatternStreak, list[str]]]:
         ends = {one["nudge_id"]: one for one, _ in decisions if one["type"] in _OUTCOMES}
         open_: dict[tuple[str, str, str], int] = {}
-        made: list[tuple[Streak, list[str]]] = []
+        made: list[tuple[PatternStreak, list[str]]] = []
         of_step: dict[str, int] = {}
         of_nudge: dict[str, int] = {}
         for record, arrived in decisions:
@@ -417,7 +421,7 @@ class Telling:
                 number = open_.get(place)
                 if number is None:
                     number = open_[place] = len(made)
-                    made.append((Streak(place[0], place[2], (), None, "", None, (), ()), []))
+                    made.append((PatternStreak(place[0], place[2], (), None, "", None, (), ()), []))
                 streak, ids = made[number]
                 made[number] = self._grown(streak, record), ids
                 ids.append(record["id"])
@@ -442,8 +446,8 @@ class Telling:
                 made[of_nudge[record["nudge_id"]]][1].append(record["id"])
         return made
 
-    def _grown(self, streak: Streak, record: Record) -> Streak:
-        step = Step(record["severity"], int(record["repetitions"]), millis(record["time"]), record["id"])
+    def _grown(self, streak: PatternStreak, record: Record) -> PatternStreak:
+        step = StreakStep(record["severity"], int(record["repetitions"]), millis(record["time"]), record["id"])
         found = ladder_of(record, self._rules)
         tools = tuple(dict.fromkeys((*streak.tools, *(record.get("tool_sequence") or ()))))
         return streak._replace(
@@ -455,16 +459,18 @@ class Telling:
             message=(record.get("message") or "") if record.get("notify_user") else streak.message,
         )
 
-    def _nudge(self, record: Record, arrived_ms: int, end: Record | None) -> Nudge:
+    def _nudge(self, record: Record, arrived_ms: int, end: Record | None) -> NudgeEntry:
         effective = end.get("effective") if end else None
         effect = "unknown" if effective is None else "followed" if effective else "ignored"
         at = millis(record["time"])
         delivered = None if arrived_ms < 0 else arrived_ms - at <= DELIVERED_MS and (not end or effective is not None)
-        return Nudge(
+        return NudgeEntry(
             record["id"], at, record["nudge_type"], effect, delivered, false_alarm=record["id"] in self._false_alarms
         )
 
-    def _decisions(self, decisions: Sequence[Decided], streaks: dict[str, Streak]) -> Iterable[tuple[int, int, Item]]:
+    def _decisions(
+        self, decisions: Sequence[TimedDecision], streaks: dict[str, PatternStreak]
+    ) -> Iterable[tuple[int, int, TimelineEntry]]:
         """Items of decisions, each with the position of its last cause."""
         nudges = {
             nudge.id: nudge for streak in {id(one): one for one in streaks.values()}.values() for nudge in streak.nudges
@@ -481,13 +487,13 @@ class Telling:
             if place is None:
                 behind = bisect_right(latest, at)
                 place = self._placed[behind - 1][0] if behind else -1
-            what = Decision(record, streak, nudges.get(record["id"]), elsewhere)
+            what = TimelineDecision(record, streak, nudges.get(record["id"]), elsewhere)
             yield place, number, _item(record, what, at)
 
 
-def loops_of(calls: Sequence[Call]) -> tuple[Loop, ...]:
+def loops_of(calls: Sequence[TimelineCall]) -> tuple[CallLoop, ...]:
     """Loops among the calls of a session, most wasted calls first."""
-    runs: dict[tuple[str, str], list[list[Call]]] = {}
+    runs: dict[tuple[str, str], list[list[TimelineCall]]] = {}
     for call in calls:
         if not call.times:
             continue
@@ -499,12 +505,12 @@ def loops_of(calls: Sequence[Call]) -> tuple[Loop, ...]:
     return tuple(sorted(found, key=lambda loop: (-loop.wasted, loop.calls[0].started_ms)))
 
 
-def _loop(run: Sequence[Call], of_calls: int) -> Loop:
+def _loop(run: Sequence[TimelineCall], of_calls: int) -> CallLoop:
     wasted = run[1:]
     measured = [call.duration_ms for call in wasted if call.duration_ms is not None]
     costs = [call.cost_usd for call in wasted if call.cost_usd is not None]
     lasted = (run[-1].ended_ms or run[-1].started_ms) - (run[0].ended_ms or run[0].started_ms)
-    return Loop(
+    return CallLoop(
         tuple(run), sum(measured) if measured else None, lasted, sum(costs) if costs else None, len(wasted) / of_calls
     )
 
@@ -514,10 +520,10 @@ def millis(time: str) -> int:
     return epoch_ms(datetime.fromisoformat(time))
 
 
-def _item(record: Record, what: Message | Decision | Note, at: int) -> Item:
-    kind = _KINDS.get(record["type"], Kind.OTHER)
+def _item(record: Record, what: TimelineMessage | TimelineDecision | TimelineNote, at: int) -> TimelineEntry:
+    kind = _KINDS.get(record["type"], ItemKind.OTHER)
     turn = record.get("turn_index")
-    return Item(record["id"], kind, at, record.get("agent_id") or "", turn, _is_bad(record), what)
+    return TimelineEntry(record["id"], kind, at, record.get("agent_id") or "", turn, _is_bad(record), what)
 
 
 def _is_bad(record: Record) -> bool:
@@ -544,7 +550,7 @@ def _is_appended(event: Record) -> bool:
     )
 
 
-def _once(decisions: Iterable[Decided]) -> Iterable[Decided]:
+def _once(decisions: Iterable[TimedDecision]) -> Iterable[TimedDecision]:
     """Decisions without duplicates, which a crash can cause."""
     seen: set[Any] = set()
     for one in decisions:
@@ -553,24 +559,24 @@ def _once(decisions: Iterable[Decided]) -> Iterable[Decided]:
             yield one
 
 
-def _folded(items: Sequence[Item]) -> Iterable[Item]:
+def _folded(items: Sequence[TimelineEntry]) -> Iterable[TimelineEntry]:
     """Items with consecutive equal calls merged, and with the final state of calls."""
-    run: list[Item] = []
+    run: list[TimelineEntry] = []
     for item in items:
         call = item.what
-        if run and not (isinstance(call, Call) and call.same_as(run[-1].what)):  # type: ignore[arg-type]
+        if run and not (isinstance(call, TimelineCall) and call.same_as(run[-1].what)):  # type: ignore[arg-type]
             yield from _run(run)
             run = []
-        if isinstance(call, Call):
+        if isinstance(call, TimelineCall):
             run.append(item._replace(failing=call.failing))
         else:
             yield item
     yield from _run(run)
 
 
-def _run(run: Sequence[Item]) -> Iterable[Item]:
+def _run(run: Sequence[TimelineEntry]) -> Iterable[TimelineEntry]:
     if len(run) < FOLDED_FROM:
         yield from run
         return
-    calls = tuple(item.what for item in run if isinstance(item.what, Call))
-    yield run[0]._replace(what=Repeats(calls))
+    calls = tuple(item.what for item in run if isinstance(item.what, TimelineCall))
+    yield run[0]._replace(what=RepeatedCalls(calls))

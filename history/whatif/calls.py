@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import duckdb
 
 from ...projections.calls.keys import tool_of_key
-from .incidents import Incident
+from .incidents import FoldIncident
 
 ANSWERS = ("not_found", "invalid_input", "validation")
 """Severities of failures that are not the tool's fault: it ran and returned an error."""
@@ -73,7 +73,7 @@ def went(connection: duckdb.DuckDBPyConnection, starts: Collection[str]) -> dict
     return dict(connection.execute(_WENT, {"ids": list(starts)}).fetchall()) if starts else {}
 
 
-def between(connection: duckdb.DuckDBPyConnection, pairs: Sequence[tuple[Incident, Incident]]) -> list[int]:
+def between(connection: duckdb.DuckDBPyConnection, pairs: Sequence[tuple[FoldIncident, FoldIncident]]) -> list[int]:
     """Number of calls of a key or circuit that ended between the starts of two of its incidents; the earlier first."""
     counts = [0] * len(pairs)
     for scope, column in _COLUMNS.items():
@@ -98,7 +98,7 @@ def _counted(
     ).fetchall()
 
 
-def _bounds(first: Incident, second: Incident) -> tuple[str, str, int, int]:
+def _bounds(first: FoldIncident, second: FoldIncident) -> tuple[str, str, int, int]:
     named = first.subject.partition(":")[2]
     name = {"key": first.subject, "tool": named or tool_of_key(first.subject)}.get(first.scope, named)
     return first.workspace, name, first.time_ms, second.time_ms

@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import duckdb
 
-from ...projections.emitter import Output
-from ...rules.rules import Rules
-from ..inputs import Inputs
+from ...projections.emitter import StageOutput
+from ...rules.rules import RuleSet
+from ..inputs import InputFile
 from .calls import BROKE, WELL, CallPlace, Went, between, places, went
-from .decisions import Comparison, Difference, Recorded
-from .guard_replay import Held
-from .incidents import STEPS, How, Incident, Incidents, Shift, shifts
-from .replay import Material, Present, Replay, fall_due_alike
+from .decisions import DecisionDifferences, OutputComparison, RecordedDecisions
+from .guard_replay import StoppedCall
+from .incidents import STEPS, FoldIncident, How, IncidentCollector, IncidentShift, shifts
+from .replay import PresentRules, RecordedInputs, RulesReplay, fall_due_alike
 
 
-class Seen(NamedTuple):
+class ComparedStreak(NamedTuple):
     """Streak or incident under one set of rules, with its call and effects.
 
     Attributes:
@@ -48,7 +48,7 @@ class Seen(NamedTuple):
     calls: tuple[tuple[str, str], ...]
 
 
-class Told(NamedTuple):
+class ShiftReport(NamedTuple):
     """Difference of one streak or incident under other rules, for output.
 
     Attributes:
@@ -71,11 +71,11 @@ class Told(NamedTuple):
     session: str
     calls_earlier: int | None
     seconds_earlier: float | None
-    before: Seen | None
-    after: Seen | None
+    before: ComparedStreak | None
+    after: ComparedStreak | None
 
 
-class Compared(NamedTuple):
+class ComparisonResult(NamedTuple):
     """Result of a comparison, with information on its accuracy.
 
     Attributes:
@@ -88,36 +88,36 @@ class Compared(NamedTuple):
         ordered: whether the records have one order; over Kafka each partition has its own.
     """
 
-    difference: Difference
-    shifts: list[Told]
+    difference: DecisionDifferences
+    shifts: list[ShiftReport]
     alike: int
     held: dict[str, Counter[str]]
-    recorded: Recorded
+    recorded: RecordedDecisions
     versions: int
     ordered: bool = True
 
 
 def compare(
-    material: Material,
-    present: Present,
-    other: Rules,
+    material: RecordedInputs,
+    present: PresentRules,
+    other: RuleSet,
     *,
     decided: Iterable[tuple[str, str]] = (),
     examples: int = 3,
     advance: Callable[[], None] = lambda: None,
-) -> Compared:
+) -> ComparisonResult:
     """Compare the decisions of two sets of rules on the inputs of a history.
 
     `decided`: ids and records of those recorded decisions that are compared. At most `examples` of each kind are kept.
     `advance` is called for each folded input.
     """
     connection, inputs, passing, environment, guard = material
-    recorded = Recorded(decided)
-    comparison = Comparison(passing, examples=examples)
+    recorded = RecordedDecisions(decided)
+    comparison = OutputComparison(passing, examples=examples)
     echoes = fall_due_alike(*(present.recorded or (present.rules,)), other)
-    before = Replay(present, inputs, environment=environment, echoes=echoes, guard=guard)
-    after = Replay(other, inputs, environment=environment, echoes=echoes, guard=guard)
-    sides = Incidents(passing), Incidents(passing)
+    before = RulesReplay(present, inputs, environment=environment, echoes=echoes, guard=guard)
+    after = RulesReplay(other, inputs, environment=environment, echoes=echoes, guard=guard)
+    sides = IncidentCollector(passing), IncidentCollector(passing)
     position = 0
     for position, (was, would) in enumerate(_side_by_side(before, after, inputs, advance)):
         for side, fold, outputs in zip(sides, (before, after), (was, would), strict=True):
@@ -131,7 +131,7 @@ def compare(
     told, held = _told(connection, differing, sides)
     source = connection.execute("SELECT source FROM recorded_from").fetchone()
     ordered = source is None or not source[0].startswith("kafka ")
-    return Compared(comparison.finish(), told, alike, held, recorded, len(present.recorded), ordered)
+    return ComparisonResult(comparison.finish(), told, alike, held, recorded, len(present.recorded), ordered)
 
 
 def decisions_of(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, str]]:
@@ -143,8 +143,8 @@ def decisions_of(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, s
 
 
 def _side_by_side(
-    before: Replay, after: Replay, inputs: Inputs, advance: Callable[[], None]
-) -> Iterator[tuple[list[Output], list[Output]]]:
+    before: RulesReplay, after: RulesReplay, inputs: InputFile, advance: Callable[[], None]
+) -> Iterator[tuple[list[StageOutput], list[StageOutput]]]:
     for given in inputs:
         yield before.feed(given), after.feed(given)
         advance()
@@ -152,8 +152,10 @@ def _side_by_side(
 
 
 def _told(
-    connection: duckdb.DuckDBPyConnection, differing: list[Shift], sides: tuple[Incidents, Incidents]
-) -> tuple[list[Told], dict[str, Counter[str]]]:
+    connection: duckdb.DuckDBPyConnection,
+    differing: list[IncidentShift],
+    sides: tuple[IncidentCollector, IncidentCollector],
+) -> tuple[list[ShiftReport], dict[str, Counter[str]]]:
     """Differences for output, and the outcomes of the calls that each side stops."""
     every = [[held for one in side.all for held in one.held] for side in sides]
     ended = went(connection, {held.event_id for side in every for held in side})
@@ -168,7 +170,7 @@ def _told(
     return [_one(shift, where, ended, of_keys.get(id(shift), 0)) for shift in differing], counts
 
 
-def _one(shift: Shift, where: dict[str, CallPlace], ended: dict[str, Went], of_key: int) -> Told:
+def _one(shift: IncidentShift, where: dict[str, CallPlace], ended: dict[str, Went], of_key: int) -> ShiftReport:
     before, after = _seen(shift.before, where, ended), _seen(shift.after, where, ended)
     calls: int | None = None
     seconds: float | None = None
@@ -176,7 +178,7 @@ def _one(shift: Shift, where: dict[str, CallPlace], ended: dict[str, Went], of_k
         seconds = (before.time_ms - after.time_ms) / 1000
         by_key = of_key if shift.how == "earlier" else -of_key
         calls = before.call - after.call if shift.one.kind == "streak" else by_key
-    return Told(
+    return ShiftReport(
         how=shift.how,
         kind=shift.one.kind,
         workspace=shift.one.workspace,
@@ -189,15 +191,17 @@ def _one(shift: Shift, where: dict[str, CallPlace], ended: dict[str, Went], of_k
     )
 
 
-def _seen(incidents: tuple[Incident, ...], where: dict[str, CallPlace], ended: dict[str, Went]) -> Seen | None:
+def _seen(
+    incidents: tuple[FoldIncident, ...], where: dict[str, CallPlace], ended: dict[str, Went]
+) -> ComparedStreak | None:
     if not incidents:
         return None
     first = incidents[0]
     place = where.get(first.cause, CallPlace(first.session, "", "", 0))
-    held: list[Held] = [one for incident in incidents for one in incident.held]
+    held: list[StoppedCall] = [one for incident in incidents for one in incident.held]
     how = Counter[str](ended.get(one.event_id, "neither") for one in held)
     nudges = Counter(kind for incident in incidents for kind in incident.nudges)
-    return Seen(
+    return ComparedStreak(
         time_ms=first.time_ms,
         call=place.number,
         session=place.session,

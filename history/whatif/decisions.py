@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...projections.topology import DECISION_TOPICS
-from .decision_filters import Passing
+from .decision_filters import DecisionFilter
 
 _DECISIONS = frozenset(DECISION_TOPICS)
 _IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})
@@ -35,7 +35,7 @@ OPEN = 50_000
 """Maximum decisions of a side that wait for their counterpart, which comes with the same input, soon, or never."""
 
 
-class Example(NamedTuple):
+class DecisionExample(NamedTuple):
     """Decision that differs.
 
     Attributes:
@@ -59,7 +59,7 @@ class Example(NamedTuple):
 
 
 @dataclass(slots=True)
-class Kind:
+class KindCounts:
     """Counts of one kind of decision; a decision whose kind changes counts as changed in the new kind."""
 
     before: int = 0
@@ -75,13 +75,13 @@ class Kind:
 
 
 @dataclass(slots=True)
-class Difference:
+class DecisionDifferences:
     """Differences of the decisions under other rules: counts by kind, and examples of those added, gone and changed."""
 
-    kinds: dict[str, Kind] = field(default_factory=dict)
-    added: list[Example] = field(default_factory=list)
-    gone: list[Example] = field(default_factory=list)
-    changed: list[Example] = field(default_factory=list)
+    kinds: dict[str, KindCounts] = field(default_factory=dict)
+    added: list[DecisionExample] = field(default_factory=list)
+    gone: list[DecisionExample] = field(default_factory=list)
+    changed: list[DecisionExample] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
@@ -89,7 +89,7 @@ class Difference:
         return not any(kind.differs for kind in self.kinds.values())
 
 
-class Recorded:
+class RecordedDecisions:
     """Recorded decisions, to be matched with the outputs of a fold.
 
     Attributes:
@@ -104,7 +104,7 @@ class Recorded:
         self.count = len(self._said)
         self.again = self.otherwise = 0
 
-    def find(self, outputs: Iterable[Output]) -> None:
+    def find(self, outputs: Iterable[StageOutput]) -> None:
         """Match outputs with recorded decisions; each is matched once."""
         for output in outputs:
             if output.topic in _DECISIONS and output.value is not None:
@@ -121,20 +121,20 @@ def _said_of(body: dict[str, Any]) -> int:
     return hash(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))
 
 
-class Comparison:
+class OutputComparison:
     """Streaming comparison of the outputs of two folds of the same inputs; keeps only differences.
 
     Memory is bounded: a decision without a counterpart after `OPEN` further decisions counts as unmatched.
     """
 
-    def __init__(self, passing: Passing | None = None, *, examples: int = 5) -> None:
+    def __init__(self, passing: DecisionFilter | None = None, *, examples: int = 5) -> None:
         """Count decisions that pass; keep at most `examples` of each kind."""
-        self._passing, self._examples = passing or Passing(), examples
-        self._open: tuple[_Waiting, _Waiting] = (_Waiting(), _Waiting())
-        self._difference = Difference()
+        self._passing, self._examples = passing or DecisionFilter(), examples
+        self._open: tuple[_UnmatchedDecisions, _UnmatchedDecisions] = (_UnmatchedDecisions(), _UnmatchedDecisions())
+        self._difference = DecisionDifferences()
         self._shown: Counter[tuple[str, str]] = Counter()
 
-    def take(self, before: Iterable[Output], after: Iterable[Output]) -> None:
+    def take(self, before: Iterable[StageOutput], after: Iterable[StageOutput]) -> None:
         """Add outputs of both sides for the same inputs."""
         sides = self._decisions(before), self._decisions(after)
         if sides[0] == sides[1]:
@@ -147,7 +147,7 @@ class Comparison:
             for output in outputs:
                 self._match(side, output)
 
-    def finish(self) -> Difference:
+    def finish(self) -> DecisionDifferences:
         """Finish the comparison; decisions still waiting count as unmatched."""
         for side, waiting in enumerate(self._open):
             for output in sorted(waiting.rest(), key=_place):
@@ -155,14 +155,14 @@ class Comparison:
         self._difference.kinds = dict(sorted(self._difference.kinds.items()))
         return self._difference
 
-    def _decisions(self, outputs: Iterable[Output]) -> list[Output]:
+    def _decisions(self, outputs: Iterable[StageOutput]) -> list[StageOutput]:
         return [
             output
             for output in outputs
             if output.topic in _DECISIONS and output.value is not None and self._passing.has(output)
         ]
 
-    def _settle(self, side: int, output: Output) -> None:
+    def _settle(self, side: int, output: StageOutput) -> None:
         """Count a decision as unmatched."""
         kind = self._kind(what_of(output))
         if side == 0:
@@ -172,7 +172,7 @@ class Comparison:
             kind.added += 1
             self._example(self._difference.added, "added", None, output)
 
-    def _match(self, side: int, output: Output) -> None:
+    def _match(self, side: int, output: StageOutput) -> None:
         body = _body(output)
         kind = self._kind(_what(output, body))
         if side == 0:
@@ -191,10 +191,12 @@ class Comparison:
             self._kind(what_of(after)).changed += 1
             self._example(self._difference.changed, "changed", before, after)
 
-    def _kind(self, what: str) -> Kind:
-        return self._difference.kinds.setdefault(what, Kind())
+    def _kind(self, what: str) -> KindCounts:
+        return self._difference.kinds.setdefault(what, KindCounts())
 
-    def _example(self, into: list[Example], how: str, before: Output | None, after: Output | None) -> None:
+    def _example(
+        self, into: list[DecisionExample], how: str, before: StageOutput | None, after: StageOutput | None
+    ) -> None:
         output = after or before
         assert output is not None  # noqa: S101 - one of them is given
         what = what_of(output)
@@ -204,7 +206,7 @@ class Comparison:
         body = _body(output)
         causes = body.get("caused_by") or [""]
         into.append(
-            Example(
+            DecisionExample(
                 what=what,
                 time=str(body.get("time", "")),
                 session=str(body.get("session_id") or body.get("workspace_id") or ""),
@@ -219,20 +221,20 @@ class Comparison:
         )
 
 
-class _Waiting:
+class _UnmatchedDecisions:
     """Unmatched decisions of one side, first in first out per (type, subject, time)."""
 
     def __init__(self) -> None:
-        self._at: dict[tuple[Any, ...], list[Output]] = {}
+        self._at: dict[tuple[Any, ...], list[StageOutput]] = {}
         self._count = 0
 
-    def put(self, place: tuple[Any, ...], output: Output) -> Output | None:
+    def put(self, place: tuple[Any, ...], output: StageOutput) -> StageOutput | None:
         """Add a decision; returns the oldest one if there are too many."""
         self._at.setdefault(place, []).append(output)
         self._count += 1
         return self.take(next(iter(self._at))) if self._count > OPEN else None
 
-    def take(self, place: tuple[Any, ...]) -> Output | None:
+    def take(self, place: tuple[Any, ...]) -> StageOutput | None:
         """Remove and return the oldest decision of a place."""
         found = self._at.get(place)
         if found is None:
@@ -243,17 +245,17 @@ class _Waiting:
             del self._at[place]
         return output
 
-    def rest(self) -> list[Output]:
+    def rest(self) -> list[StageOutput]:
         """All unmatched decisions."""
         return [output for waiting in self._at.values() for output in waiting]
 
 
-def what_of(output: Output) -> str:
+def what_of(output: StageOutput) -> str:
     """Kind of a decision as text: `trust escalated`, `circuit open`, `pattern repetitive_calls`, `nudge gentle`."""
     return _what(output, _body(output))
 
 
-def _what(output: Output, body: dict[str, Any]) -> str:
+def _what(output: StageOutput, body: dict[str, Any]) -> str:
     if output.type == "trust.changed":
         return f"trust {body['to']}"
     if output.type == "breaker.changed":
@@ -265,16 +267,16 @@ def _what(output: Output, body: dict[str, Any]) -> str:
     return output.type.replace(".", " ").replace("_", " ")
 
 
-def _body(output: Output) -> dict[str, Any]:
+def _body(output: StageOutput) -> dict[str, Any]:
     found: dict[str, Any] = orjson.loads(output.value or b"{}")
     return found
 
 
-def _said(output: Output) -> dict[str, Any]:
+def _said(output: StageOutput) -> dict[str, Any]:
     return {name: value for name, value in _body(output).items() if name not in _IDENTITY}
 
 
-def _briefly(output: Output | None) -> str:
+def _briefly(output: StageOutput | None) -> str:
     if output is None:
         return ""
     body = _body(output)
@@ -286,5 +288,5 @@ def _briefly(output: Output | None) -> str:
     return ", ".join(words) or output.type
 
 
-def _place(output: Output) -> tuple[int, str]:
+def _place(output: StageOutput) -> tuple[int, str]:
     return output.time_ms, output.id

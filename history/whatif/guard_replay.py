@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...projections.local_topology import LocalTopology
 from ...schemas.events import ToolCallStarted
 
 
-class Held(NamedTuple):
+class StoppedCall(NamedTuple):
     """Call that a guard would have asked about or refused.
 
     Attributes:
@@ -38,15 +38,15 @@ class Held(NamedTuple):
     time_ms: int
 
 
-class Guard(Protocol):
+class SimulatedGuard(Protocol):
     """Simulated guard: tracks the states that a fold publishes, and checks calls."""
 
-    def follow(self, outputs: list[Output]) -> list[Output]:
+    def follow(self, outputs: list[StageOutput]) -> list[StageOutput]:
         """Apply the states among outputs; returns the outputs unchanged."""
 
-    def held(self, event: ToolCallStarted, at: int) -> Held | None:
+    def held(self, event: ToolCallStarted, at: int) -> StoppedCall | None:
         """Stopped call at a time, before its start is folded; None if it would have been allowed."""
 
 
-GuardOf = Callable[[LocalTopology], Guard]
+GuardOf = Callable[[LocalTopology], SimulatedGuard]
 """Factory for the guard of a fold."""

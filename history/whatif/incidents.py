@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from .decision_filters import Passing
-from .guard_replay import Held
+from .decision_filters import DecisionFilter
+from .guard_replay import StoppedCall
 
 Kind = Literal["streak", "trust", "circuit"]
 How = Literal["caught", "lost", "earlier", "later", "otherwise"]
@@ -43,7 +43,7 @@ Place = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Incident:
+class FoldIncident:
     """Streak, or incident of a key or a circuit, in one fold.
 
     Attributes:
@@ -74,7 +74,7 @@ class Incident:
     ended: int = OPEN_ENDED
     worst: str = ""
     nudges: list[str] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    held: list[StoppedCall] = field(default_factory=list)
     passes: bool = False
 
     @property
@@ -83,7 +83,7 @@ class Incident:
         return self.worst, tuple(self.nudges), tuple(held[:-1] for held in self.held)
 
 
-class _Step(NamedTuple):
+class _IncidentStep(NamedTuple):
     """Step of a streak or an incident.
 
     Attributes:
@@ -99,23 +99,23 @@ class _Step(NamedTuple):
     ends: bool
 
 
-class Incidents:
+class IncidentCollector:
     """Collector of the streaks and incidents of one fold.
 
     Attributes:
         all: all streaks and incidents, in the order of their start.
     """
 
-    def __init__(self, passing: Passing | None = None) -> None:
+    def __init__(self, passing: DecisionFilter | None = None) -> None:
         """Collect with the filters of a history."""
-        self.all: list[Incident] = []
-        self._passing = passing or Passing()
-        self._open: dict[Place, Incident] = {}
-        self._latest: dict[Place, Incident] = {}
-        self._of_pattern: dict[str, Incident] = {}
+        self.all: list[FoldIncident] = []
+        self._passing = passing or DecisionFilter()
+        self._open: dict[Place, FoldIncident] = {}
+        self._latest: dict[Place, FoldIncident] = {}
+        self._of_pattern: dict[str, FoldIncident] = {}
         self._seen: set[str] = set()
 
-    def hold(self, calls: Iterable[Held]) -> None:
+    def hold(self, calls: Iterable[StoppedCall]) -> None:
         """Add calls stopped by the guard at this position of the inputs; each counts once."""
         for held in calls:
             if held.event_id in self._seen or not self._passing.has_held(held):
@@ -127,13 +127,13 @@ class Incidents:
                 found.held.append(held)
                 found.passes = True
 
-    def take(self, position: int, outputs: Iterable[Output]) -> None:
+    def take(self, position: int, outputs: Iterable[StageOutput]) -> None:
         """Add the outputs of one input, by its number."""
         for output in outputs:
             if output.type in _TYPES and output.value is not None:
                 self._take(position, output, orjson.loads(output.value))
 
-    def _take(self, position: int, output: Output, body: dict[str, Any]) -> None:
+    def _take(self, position: int, output: StageOutput, body: dict[str, Any]) -> None:
         match output.type:
             case "pattern.detected" | "pattern.cleared":
                 place = (
@@ -142,7 +142,7 @@ class Incidents:
                 )
                 ends = output.type == "pattern.cleared"
                 found = self._move(
-                    position, output, body, _Step(place, body["pattern"], body["severity"], _SEVERITIES, ends)
+                    position, output, body, _IncidentStep(place, body["pattern"], body["severity"], _SEVERITIES, ends)
                 )
                 if found is not None and not ends:
                     self._of_pattern[body["id"]] = found
@@ -155,15 +155,17 @@ class Incidents:
                 user = body["scope"] == "user"
                 of_whom = _USER + body.get("user_id", "") if user else body.get("workspace_id", DEFAULT_WORKSPACE)
                 to = body["to"]
-                step = _Step(("trust", of_whom, body["key"]), body["key"], to, _TRUST, to in _TRUST_ENDS)
+                step = _IncidentStep(("trust", of_whom, body["key"]), body["key"], to, _TRUST, to in _TRUST_ENDS)
                 self._move(position, output, body, step)
             case "breaker.changed":
                 workspace, key = body.get("workspace_id", DEFAULT_WORKSPACE), body["breaker_key"]
                 to = body["to"]
-                step = _Step(("circuit", workspace, key), key, to, _CIRCUITS, to in _CIRCUIT_ENDS)
+                step = _IncidentStep(("circuit", workspace, key), key, to, _CIRCUITS, to in _CIRCUIT_ENDS)
                 self._move(position, output, body, step)
 
-    def _move(self, position: int, output: Output, body: dict[str, Any], step: _Step) -> Incident | None:
+    def _move(
+        self, position: int, output: StageOutput, body: dict[str, Any], step: _IncidentStep
+    ) -> FoldIncident | None:
         """Start, continue or end the streak or incident of a place."""
         place = step.place
         if step.ends:
@@ -175,7 +177,7 @@ class Incidents:
         if found is None:
             if step.name not in step.order:  # recovering or half open: it began before the first input
                 return None
-            found = self._open[place] = self._latest[place] = Incident(
+            found = self._open[place] = self._latest[place] = FoldIncident(
                 kind=place[0],  # type: ignore[arg-type]
                 place=place,
                 subject=step.subject,
@@ -199,7 +201,7 @@ def _scope(body: dict[str, Any]) -> str:
     return str(body.get("scope", "session"))
 
 
-class Shift(NamedTuple):
+class IncidentShift(NamedTuple):
     """Difference of one streak or incident between two folds.
 
     Attributes:
@@ -210,22 +212,22 @@ class Shift(NamedTuple):
     """
 
     how: How
-    before: tuple[Incident, ...]
-    after: tuple[Incident, ...]
+    before: tuple[FoldIncident, ...]
+    after: tuple[FoldIncident, ...]
 
     @property
-    def one(self) -> Incident:
+    def one(self) -> FoldIncident:
         """First incident of the difference."""
         return (self.after or self.before)[0]
 
 
-def shifts(before: Iterable[Incident], after: Iterable[Incident]) -> tuple[list[Shift], int]:
+def shifts(before: Iterable[FoldIncident], after: Iterable[FoldIncident]) -> tuple[list[IncidentShift], int]:
     """Differences between the streaks and incidents of two folds, by time, and the number of equal ones.
 
     Those about one place belong together while they overlap: what one side sees as one, the other may see as two. Each
     incident of either side is part of exactly one shift, or of one of those that do not differ.
     """
-    found: list[Shift] = []
+    found: list[IncidentShift] = []
     alike = 0
     for first, second in _together(before, after):
         if not any(one.passes for one in (*first, *second)):
@@ -234,18 +236,18 @@ def shifts(before: Iterable[Incident], after: Iterable[Incident]) -> tuple[list[
         if how is None:
             alike += 1
         else:
-            found.append(Shift(how, first, second))
+            found.append(IncidentShift(how, first, second))
     return sorted(found, key=lambda shift: (shift.one.began, shift.one.place)), alike
 
 
 def _together(
-    before: Iterable[Incident], after: Iterable[Incident]
-) -> Iterator[tuple[tuple[Incident, ...], tuple[Incident, ...]]]:
+    before: Iterable[FoldIncident], after: Iterable[FoldIncident]
+) -> Iterator[tuple[tuple[FoldIncident, ...], tuple[FoldIncident, ...]]]:
     """Groups of incidents of both sides with the same place that overlap."""
     sided = [(one, side) for side, every in enumerate((before, after)) for one in every]
     sided.sort(key=lambda pair: (pair[0].place, pair[0].began, pair[1]))
     for _, of_place in groupby(sided, key=lambda pair: pair[0].place):
-        group: tuple[list[Incident], list[Incident]] = ([], [])
+        group: tuple[list[FoldIncident], list[FoldIncident]] = ([], [])
         reach = -1
         for one, side in of_place:
             if one.began >= reach and (group[0] or group[1]):
@@ -256,7 +258,7 @@ def _together(
         yield tuple(group[0]), tuple(group[1])
 
 
-def _how(before: tuple[Incident, ...], after: tuple[Incident, ...]) -> How | None:
+def _how(before: tuple[FoldIncident, ...], after: tuple[FoldIncident, ...]) -> How | None:
     if not before:
         return "caught"
     if not after:

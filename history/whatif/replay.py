@@ -9,19 +9,19 @@ import duckdb
 import msgspec
 
 from ...errors import ConfigError, EventRejected
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...projections.local_topology import LocalTopology, LogRecord
 from ...projections.processor import CLOCK_TOLERANCE_MS
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, RulesPlaced, rules_in_force
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.topology import STAGES
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import decode_event
 from ...schemas.events import ToolCallStarted, epoch_ms
 from ...schemas.settings import SettingsOverrides
-from ..inputs import Input, Inputs
-from .decision_filters import Passing
-from .guard_replay import GuardOf, Held
+from ..inputs import FoldInput, InputFile
+from .decision_filters import DecisionFilter
+from .guard_replay import GuardOf, StoppedCall
 
 KEPT_EDITIONS = 64
 """Number of cached rules of Kafka's partitions; recent ones are used repeatedly, older ones rarely."""
@@ -30,16 +30,16 @@ _TOLD = frozenset({"outcomes", "standings"})
 """Topics of messages between stages."""
 
 
-class _Caused(msgspec.Struct):
+class _CausedRecord(msgspec.Struct):
     """The only field of an outcome or a standing used here."""
 
     cause: str = ""
 
 
-_cause = msgspec.json.Decoder(_Caused).decode
+_cause = msgspec.json.Decoder(_CausedRecord).decode
 
 
-class Present(NamedTuple):
+class PresentRules(NamedTuple):
     """The rules to compare with.
 
     Attributes:
@@ -47,11 +47,11 @@ class Present(NamedTuple):
         recorded: recorded rules in force over time; the fold follows them.
     """
 
-    rules: Rules
-    recorded: tuple[Rules, ...] = ()
+    rules: RuleSet
+    recorded: tuple[RuleSet, ...] = ()
 
 
-class Material(NamedTuple):
+class RecordedInputs(NamedTuple):
     """Inputs to fold, and the filters of what counts.
 
     Attributes:
@@ -62,13 +62,13 @@ class Material(NamedTuple):
     """
 
     connection: duckdb.DuckDBPyConnection
-    inputs: Inputs
-    passing: Passing
+    inputs: InputFile
+    passing: DecisionFilter
     environment: SettingsOverrides | None = None
     guard: GuardOf | None = None
 
 
-class Replay:
+class RulesReplay:
     """Fold of recorded inputs under some rules.
 
     Attributes:
@@ -84,8 +84,8 @@ class Replay:
 
     def __init__(
         self,
-        rules: Rules | Present,
-        inputs: Inputs | None = None,
+        rules: RuleSet | PresentRules,
+        inputs: InputFile | None = None,
         *,
         environment: SettingsOverrides | None = None,
         echoes: bool = True,
@@ -94,36 +94,36 @@ class Replay:
         """Start with default states and without overrides.
 
         Args:
-            rules: what to fold by; of `Present` with recorded ones, those that were in force, as the records tell.
+            rules: what to fold by; of `PresentRules` with recorded ones, those that were in force, as the records tell.
             inputs: what will be fed, for the rules and settings that held on Kafka.
             environment: what the environment overrides, until the records tell.
             echoes: fold what fell due where it was recorded.
             guard: tells of each call what a guard would have done with it. [default: nobody does]
         """
-        self._source = RuleSource(rules.rules if isinstance(rules, Present) else rules, environment)
+        self._source = RuleSource(rules.rules if isinstance(rules, PresentRules) else rules, environment)
         self.topology = LocalTopology(self._source, choose=self._rules_of if inputs and inputs.editions else None)
         self._folded = {SETTINGS, *(topic for stage in STAGES for topic in stage.sources)}
         self._echoes = echoes
-        self._follow = isinstance(rules, Present) and bool(rules.recorded)
+        self._follow = isinstance(rules, PresentRules) and bool(rules.recorded)
         self._inputs = inputs
-        self._given: Input | None = None
+        self._given: FoldInput | None = None
         self._editions: dict[int, RuleSource] = {}
         self._latest = -1
         self._guard = guard(self.topology) if guard is not None else None
-        self.held: list[Held] = []
+        self.held: list[StoppedCall] = []
 
-    def take_held(self) -> list[Held]:
+    def take_held(self) -> list[StoppedCall]:
         """Return and clear the calls stopped since the last call of this method, each once."""
         taken, self.held = self.held, []
         return taken
 
-    def feed(self, given: Input) -> list[Output]:
+    def feed(self, given: FoldInput) -> list[StageOutput]:
         """Fold one input; returns its outputs, and those of timers due before it."""
         if given.topic == RULES_TOPIC:
             self._take(given.value)
             return []
         self._given = given
-        left: list[Output] = []
+        left: list[StageOutput] = []
         if not self._echoes:
             left = self._follow_states(self._pass_time(given.arrived_ms))
             if given.echo:
@@ -135,19 +135,19 @@ class Replay:
             )
         return left
 
-    def finish(self) -> list[Output]:
+    def finish(self) -> list[StageOutput]:
         """Apply timers due by the last event; the time after it is unknown."""
         return self.topology.tick(self.topology.stream_time)
 
-    def run(self, given: Iterable[Input]) -> Iterator[Output]:
+    def run(self, given: Iterable[FoldInput]) -> Iterator[StageOutput]:
         """Fold all inputs."""
         for one in given:
             yield from self.feed(one)
         yield from self.finish()
 
-    def _pass_time(self, arrived_ms: int) -> list[Output]:
+    def _pass_time(self, arrived_ms: int) -> list[StageOutput]:
         """Apply timers due between the previous arrival and this one."""
-        left: list[Output] = []
+        left: list[StageOutput] = []
         if self._latest > 0 and arrived_ms > self._latest:
             now = self.topology.stream_time + arrived_ms - self._latest
             due = self.topology.next_due()
@@ -156,10 +156,10 @@ class Replay:
         self._latest = max(self._latest, arrived_ms)
         return left
 
-    def _follow_states(self, outputs: list[Output]) -> list[Output]:
+    def _follow_states(self, outputs: list[StageOutput]) -> list[StageOutput]:
         return outputs if self._guard is None else self._guard.follow(outputs)
 
-    def _look_at(self, given: Input) -> None:
+    def _look_at(self, given: FoldInput) -> None:
         """Check the call that an input starts with the guard, before the input is folded."""
         if self._guard is None or given.topic != "events":
             return
@@ -237,12 +237,12 @@ def told_rules(kept: bytes | None) -> RulesInForce:
         ) from error
 
 
-def fall_due_alike(*rules: Rules) -> bool:
+def fall_due_alike(*rules: RuleSet) -> bool:
     """True if all rules have the same timeouts of calls."""
     return len({one.calls.overdue_after_ms for one in rules}) <= 1
 
 
-def recorded_rules(connection: duckdb.DuckDBPyConnection) -> list[Rules]:
+def recorded_rules(connection: duckdb.DuckDBPyConnection) -> list[RuleSet]:
     """Recorded rules in force over time; empty if the history has none.
 
     Raises:

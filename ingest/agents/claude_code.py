@@ -17,9 +17,9 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from ...schemas.words import words_in
-from ..base import Defaults, Session
-from ..results import GOOD, INTERRUPTED, Ending, ending_of, failed, rejection_of, remark_of
-from ..speakers import WAKING, Heard, heard
+from ..base import LogDefaults, SessionWriter
+from ..results import GOOD, INTERRUPTED, StatedEnding, ending_of, failed, rejection_of, remark_of
+from ..speakers import WAKING, TextSpeakers, heard
 from ..values import arguments_of, first_name, name_of, text_of, time_of
 from ..workspaces import workspace_of
 
@@ -51,7 +51,7 @@ _QUEUED = 100
 """Maximum number of texts remembered of a session's queue."""
 
 
-class _Note(NamedTuple):
+class _PendingText(NamedTuple):
     """A text on its way to the model.
 
     Attributes:
@@ -65,10 +65,10 @@ class _Note(NamedTuple):
     words: int = 0
 
 
-_NOTHING = _Note(b"")
+_NOTHING = _PendingText(b"")
 
 
-class _Inbox:
+class _TextInbox:
     """Texts on their way to the model of one session.
 
     Attributes:
@@ -80,13 +80,13 @@ class _Inbox:
     """
 
     def __init__(self) -> None:
-        self.queue: list[_Note] = []
+        self.queue: list[_PendingText] = []
         self.told: list[bytes] = []
         self.command: tuple[int | None, int] | None = None
         self.compacted = False
         self.answered = ""
 
-    def taken(self, text: str) -> _Note:
+    def taken(self, text: str) -> _PendingText:
         """Text that leaves the queue: the given one, else the oldest."""
         if not text:
             return self.queue.pop(0) if self.queue else _NOTHING
@@ -107,12 +107,12 @@ class _Inbox:
 class ClaudeCodeLog:
     """Incremental reader of the sessions of one file."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
         self._defaults = defaults
         self._run = defaults.run
-        self._sessions: dict[str, Session] = {}
-        self._inboxes: dict[str, _Inbox] = {}
+        self._sessions: dict[str, SessionWriter] = {}
+        self._inboxes: dict[str, _TextInbox] = {}
         self._chains: dict[str, str] = {}
         self._at: int = -1
 
@@ -127,11 +127,11 @@ class ClaudeCodeLog:
                 return
             session = self._sessions.get(name)
             if session is None:
-                session = Session(
+                session = SessionWriter(
                     name, self._defaults, workspace_of(text_of(record.get("cwd"))), at_ms=self._at, ends_turns=True
                 )
                 self._sessions[name] = session
-                self._inboxes[session.id] = _Inbox()
+                self._inboxes[session.id] = _TextInbox()
                 session.agent = first_name(record, "agentId")
                 yield from session.begun(at)
             session.at(first_name(record, "uuid") or f"line {self._run.line}")
@@ -185,7 +185,7 @@ class ClaudeCodeLog:
         return found
 
     def _of_model(
-        self, session: Session, record: dict[str, Any], message: dict[str, Any], parts: list[Any], at: int | None
+        self, session: SessionWriter, record: dict[str, Any], message: dict[str, Any], parts: list[Any], at: int | None
     ) -> Iterator[bytes]:
         inbox = self._inboxes[session.id]
         inbox.compacted = False
@@ -224,7 +224,7 @@ class ClaudeCodeLog:
             yield from session.turn_over(at)
 
     def _of_user(
-        self, session: Session, record: dict[str, Any], parts: list[Any], at: int | None, *, is_chain: bool
+        self, session: SessionWriter, record: dict[str, Any], parts: list[Any], at: int | None, *, is_chain: bool
     ) -> Iterator[bytes]:
         for part in parts:
             if isinstance(part, dict) and part.get("type") == "tool_result":
@@ -250,7 +250,7 @@ class ClaudeCodeLog:
 
     def _heard(
         self,
-        session: Session,
+        session: SessionWriter,
         record: dict[str, Any],
         texts: list[str],
         at: int | None,
@@ -271,7 +271,7 @@ class ClaudeCodeLog:
         elif source and inbox.tell(_mark_of("\n".join(texts))):
             yield from session.received(source, at, wakes=source in WAKING)
 
-    def _of_system(self, session: Session, record: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _of_system(self, session: SessionWriter, record: dict[str, Any], at: int | None) -> Iterator[bytes]:
         kind = str(record.get("subtype"))
         if kind in _TURN_ENDS:
             yield from session.stopped(at)
@@ -281,7 +281,7 @@ class ClaudeCodeLog:
         elif kind == "scheduled_task_fire":
             yield from session.received("timer", at, wakes=True)
 
-    def _attached(self, session: Session, given: Any, at: int | None) -> Iterator[bytes]:
+    def _attached(self, session: SessionWriter, given: Any, at: int | None) -> Iterator[bytes]:
         attachment = given if isinstance(given, dict) else {}
         kind = str(attachment.get("type"))
         if kind == "queued_command":
@@ -292,7 +292,7 @@ class ClaudeCodeLog:
         elif kind in _ATTACHED and (kind != "hook_success" or attachment.get("content")):  # else it was silent
             yield from session.received(_ATTACHED[kind], at)
 
-    def _queued(self, session: Session, record: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _queued(self, session: SessionWriter, record: dict[str, Any], at: int | None) -> Iterator[bytes]:
         """Follow the queue: what leaves it is told to the model, in a new turn (`dequeue`) or while it works."""
         inbox, text = self._inboxes[session.id], text_of(record.get("content"))
         operation = record.get("operation")
@@ -309,7 +309,7 @@ class ClaudeCodeLog:
                     yield from session.closed()
                 yield from session.received(note.source, at)
 
-    def _told_within_turn(self, session: Session, note: _Note, at: int | None) -> Iterator[bytes]:
+    def _told_within_turn(self, session: SessionWriter, note: _PendingText, at: int | None) -> Iterator[bytes]:
         if not note.source or not self._inboxes[session.id].tell(note.mark):
             return
         if note.source == "user":
@@ -318,7 +318,7 @@ class ClaudeCodeLog:
             yield from session.received(note.source, at)
 
     def _result(
-        self, session: Session, record: dict[str, Any], part: dict[str, Any], at: int | None
+        self, session: SessionWriter, record: dict[str, Any], part: dict[str, Any], at: int | None
     ) -> Iterator[bytes]:
         content = part.get("content")
         text = text_of(content)
@@ -335,7 +335,7 @@ class ClaudeCodeLog:
         )
 
 
-def _ending(part: dict[str, Any], text: str, denial: Any, *, interrupted: bool) -> Ending:
+def _ending(part: dict[str, Any], text: str, denial: Any, *, interrupted: bool) -> StatedEnding:
     """A result that does not say that it failed did not: what a file holds may well begin with "Error"."""
     content = part.get("content")
     if isinstance(content, dict) and str(content.get("type", "")).endswith("_error"):
@@ -348,7 +348,7 @@ def _ending(part: dict[str, Any], text: str, denial: Any, *, interrupted: bool) 
     if remark is not None:
         return remark
     if denial == _UNAVAILABLE:
-        return Ending("rejected", failed(text).error)
+        return StatedEnding("rejected", failed(text).error)
     if denial:
         return failed(text, _DENIALS.get(str(denial), "user_rejected"))
     return INTERRUPTED if interrupted else ending_of(text, failure=True)
@@ -358,14 +358,14 @@ def _mark_of(text: str) -> bytes:
     return blake2b(text.encode(errors="replace"), digest_size=12).digest()
 
 
-def _note_of(text: str, record: dict[str, Any] | None = None) -> _Note:
+def _note_of(text: str, record: dict[str, Any] | None = None) -> _PendingText:
     """A text for the queue; commands in it are for the client."""
     one = heard(text)
     source = _source_of(record or {}, [one], spoken=bool(one.spoken))
-    return _Note(_mark_of(text), "client" if _CLIENT_COMMAND.match(text) else source, one.words)
+    return _PendingText(_mark_of(text), "client" if _CLIENT_COMMAND.match(text) else source, one.words)
 
 
-def _source_of(record: dict[str, Any], told: list[Heard], *, spoken: bool) -> str:
+def _source_of(record: dict[str, Any], told: list[TextSpeakers], *, spoken: bool) -> str:
     """Source of a record of the user's role: `user`, one of `input.received`, or empty for none."""
     origin = record.get("origin")
     about = origin if isinstance(origin, dict) else {}

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...projections.calls.classify import TOOL_ERROR
-from ..base import Defaults, Session
+from ..base import LogDefaults, SessionWriter
 from ..results import (
     GOOD,
     INTERRUPTED,
-    Ending,
+    StatedEnding,
     ending_of,
     exit_code_of,
     failed,
@@ -55,7 +55,7 @@ _LONG_ID = 16
 class CommandEnd(NamedTuple):
     """End of a call as given by an event for the screen."""
 
-    ending: Ending | None
+    ending: StatedEnding | None
     exit_code: int | None
     duration_ms: float | None
 
@@ -66,9 +66,9 @@ NO_END = CommandEnd(None, None, None)
 class CodexLog:
     """Incremental reader of the session of one file."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
-        self._session: Session | None = None
+        self._session: SessionWriter | None = None
         self._defaults = defaults
         self._run = defaults.run
         self._ends: dict[str, CommandEnd] = {}
@@ -98,7 +98,7 @@ class CodexLog:
         if session is None:
             name = first_name(item, "id", "session_id") if header else ""
             name = self._defaults.session or name or self._defaults.source
-            session = Session(name, self._defaults, workspace_of(text_of(item.get("cwd"))), ends_turns=True)
+            session = SessionWriter(name, self._defaults, workspace_of(text_of(item.get("cwd"))), ends_turns=True)
             self._session = session
             yield from session.begun(at if at is not None else time_of(item.get("timestamp")))
         place = blake2b(orjson.dumps(record), digest_size=12).hexdigest()
@@ -117,7 +117,7 @@ class CodexLog:
         elif kind == "event_msg":
             yield from self._shown(session, item, at)
 
-    def _item(self, session: Session, item: dict[str, Any], at: int | None, place: str) -> Iterator[bytes]:
+    def _item(self, session: SessionWriter, item: dict[str, Any], at: int | None, place: str) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id", "id")
         if kind in CALLS or kind in _SERVED or kind == "reasoning" or item.get("role") == "assistant":
             self._message = self._message or place
@@ -152,7 +152,7 @@ class CodexLog:
             result, ending, taken = output_ended(item.get("output", item.get("tools")), self._ends.pop(call_id, NO_END))
             yield from session.finished(call_id, result, at, ending=ending, duration_ms=taken)
 
-    def _said(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _said(self, session: SessionWriter, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
         content = item.get("content")
         parts = content if isinstance(content, list) else [content]
         if item.get("role") == "assistant":
@@ -174,7 +174,7 @@ class CodexLog:
         elif item.get("role") == "developer":
             yield from session.received("client", at)
 
-    def _shown(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _shown(self, session: SessionWriter, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id")
         done = item.get("item")
         if kind == "item_completed" and isinstance(done, dict) and done.get("type") == "CommandExecution":
@@ -190,7 +190,7 @@ class CodexLog:
         elif kind in {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"} and session.is_open(call_id):
             self._ends[call_id] = end_shown(item)
 
-    def _is_repeated(self, session: Session, call_id: str) -> bool:
+    def _is_repeated(self, session: SessionWriter, call_id: str) -> bool:
         """True if a call belongs to the session that this one was forked from, and was already imported."""
         if len(call_id) < _LONG_ID or session.is_open(call_id):
             return False
@@ -220,7 +220,7 @@ def call_of(item: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "Bash", args if line is None else {"command": line}
 
 
-def output_ended(output: Any, end: CommandEnd) -> tuple[Any, Ending, float | None]:
+def output_ended(output: Any, end: CommandEnd) -> tuple[Any, StatedEnding, float | None]:
     """Plain output, how the call ended, and its duration if given."""
     if isinstance(output, dict):
         given: Any = output
@@ -257,7 +257,7 @@ def _text_with_pictures(output: Any) -> str:
     )
 
 
-def ending_of_text(text: str, end: CommandEnd) -> Ending:
+def ending_of_text(text: str, end: CommandEnd) -> StatedEnding:
     """Return the end of a call, from the text that the model got and the event for the screen."""
     if (known := rejection_of(text) or remark_of(text)) is not None:
         return known

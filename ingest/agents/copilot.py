@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ...schemas.words import words_in
-from ..base import Defaults, Session
-from ..results import Ending, by_exit_code, by_words, code_in, failed, remark_of
+from ..base import LogDefaults, SessionWriter
+from ..results import StatedEnding, by_exit_code, by_words, code_in, failed, remark_of
 from ..session_log import SessionLog
 from ..values import arguments_of, first_name, text_of, time_of
 
@@ -33,7 +33,7 @@ _SOURCES = {"agent": "agent", "schedule": "timer", "skill": "client", "system": 
 _BY_USER = frozenset({"rejected", "denied-interactively-by-user"})
 
 
-class _Asked(NamedTuple):
+class _RequestedCall(NamedTuple):
     """Call that a message asks for."""
 
     message: str
@@ -44,13 +44,13 @@ class _Asked(NamedTuple):
 class CopilotLog(SessionLog):
     """Incremental reader of the sessions of one file."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
         super().__init__(defaults)
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _RequestedCall] = {}
         self._users: set[str] = set()
         self._answers: dict[str, str] = {}
-        self._readers: dict[str, Callable[[Session, dict[str, Any], int | None], Iterator[bytes]]] = {
+        self._readers: dict[str, Callable[[SessionWriter, dict[str, Any], int | None], Iterator[bytes]]] = {
             "session.start": self._of_session,
             "session.resume": self._of_session,
             "session.model_change": self._of_session,
@@ -95,18 +95,18 @@ class CopilotLog(SessionLog):
         agent = first_name(record, "agentId") or first_name(data, "parentToolCallId")
         return agent or (first_name(data, "toolCallId") if kind.startswith("subagent.") else "")
 
-    def _of_session(self, session: Session, data: dict[str, Any], _at: int | None) -> Iterator[bytes]:
+    def _of_session(self, session: SessionWriter, data: dict[str, Any], _at: int | None) -> Iterator[bytes]:
         session.model = first_name(data, "newModel", "selectedModel") or session.model
         yield from ()
 
-    def _over(self, session: Session, _data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _over(self, session: SessionWriter, _data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         yield from session.turn_over(at)
 
-    def _shortened(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _shortened(self, session: SessionWriter, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         if data.get("success") is not False:
             yield from session.compacted(at)
 
-    def _of_user(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _of_user(self, session: SessionWriter, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         source = _SOURCES.get(re.split(r"[^a-z]", first_name(data, "source"), maxsplit=1)[0], "")
         if session.agent:
             source = "agent"
@@ -117,26 +117,26 @@ class CopilotLog(SessionLog):
         else:
             yield from session.said_by_user(at, words=words_in(text_of(data.get("content"))))
 
-    def _notified(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _notified(self, session: SessionWriter, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         about = data.get("kind")
         kind = first_name(about, "type") if isinstance(about, dict) else ""
         source = "report" if kind in REPORTS else "agent" if kind == "new_inbox_message" else "client"
         yield from session.received(source, at, wakes=source != "client")
 
-    def _of_model(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _of_model(self, session: SessionWriter, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         session.model = first_name(data, "model") or session.model
         yield from session.resumed(at)
         yield from session.said_by_model(text_of(data.get("reasoningText")), at, thought=True)
         yield from session.said_by_model(text_of(data.get("content")), at)
         for one in data.get("toolRequests") or ():
-            call = _Asked(first_name(data, "messageId"), one.get("name"), one.get("arguments"))
+            call = _RequestedCall(first_name(data, "messageId"), one.get("name"), one.get("arguments"))
             self._asked[first_name(one, "toolCallId")] = call
 
-    def _round_over(self, session: Session, _data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _round_over(self, session: SessionWriter, _data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         if session.rests:
             yield from session.turn_over(at)
 
-    def _started(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _started(self, session: SessionWriter, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         call_id = first_name(data, "toolCallId")
         if call_id in self._users:
             return
@@ -151,7 +151,7 @@ class CopilotLog(SessionLog):
             service=first_name(data, "mcpServerName") or None,
         )
 
-    def _finished(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _finished(self, session: SessionWriter, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         call_id = first_name(data, "toolCallId")
         if call_id in self._users or data.get("isUserRequested") is True:
             return
@@ -167,7 +167,7 @@ class CopilotLog(SessionLog):
         yield from session.finished(call_id, LAST_LINE.sub("", text) if text else result, at, ending=ending)
 
 
-def _ending(data: dict[str, Any], text: str, answer: str) -> Ending:
+def _ending(data: dict[str, Any], text: str, answer: str) -> StatedEnding:
     """Ending of a call, by the client's answer to its question for permission and by the result."""
     if data.get("success") is not False:
         return by_exit_code(LAST_LINE.sub("", text), code_in(LAST_LINE, text))
@@ -181,8 +181,8 @@ def _ending(data: dict[str, Any], text: str, answer: str) -> Ending:
     return ending_by_kind(message, code) or remark_of(message) or failed(message, "" if code == "failure" else code)
 
 
-def ending_by_kind(message: str, kind: str) -> Ending | None:
+def ending_by_kind(message: str, kind: str) -> StatedEnding | None:
     """Ending of a call that ran out of time, or for which there is no tool; None if it is neither."""
     if kind == "timeout":
-        return Ending("timeout", failed(message, kind).error)
+        return StatedEnding("timeout", failed(message, kind).error)
     return by_words(message, _UNKNOWN)

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ...schemas.words import words_in
-from ..base import Defaults, Session
+from ..base import LogDefaults, SessionWriter
 from ..session_log import SessionLog, parts_of, prompted
 from ..values import arguments_of, text_of
 
@@ -25,7 +25,7 @@ _HEADING = re.compile(r"\*\*[A-Z][a-z]{1,30}ing [^*\n]{1,200}\*\*")
 class CursorLog(SessionLog):
     """Incremental reader of the session of one file."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
         super().__init__(defaults)
         path = PurePath(defaults.file or defaults.source)
@@ -55,7 +55,7 @@ class CursorLog(SessionLog):
             yield from session.unrecorded()
         yield from super().ended()
 
-    def _of_user(self, session: Session, parts: list[dict[str, Any]]) -> Iterator[bytes]:
+    def _of_user(self, session: SessionWriter, parts: list[dict[str, Any]]) -> Iterator[bytes]:
         self._talked = False
         said = "\n".join(query for part in parts for query in _queries(text_of(part)))
         if self._agent:
@@ -65,7 +65,7 @@ class CursorLog(SessionLog):
         else:
             yield from prompted(session, parts, None)
 
-    def _of_model(self, session: Session, parts: list[dict[str, Any]]) -> Iterator[bytes]:
+    def _of_model(self, session: SessionWriter, parts: list[dict[str, Any]]) -> Iterator[bytes]:
         yield from session.resumed()
         if self._talked:
             yield from session.received("client")

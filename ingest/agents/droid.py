@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..base import Session
-from ..results import GOOD, Ending, code_in, ending_of, failed, rejection_of, remark_of
+from ..base import SessionWriter
+from ..results import GOOD, StatedEnding, code_in, ending_of, failed, rejection_of, remark_of
 from ..session_log import SessionLog, parts_of, prompted
 from ..values import arguments_of, first_name, text_of, time_of
 
@@ -39,7 +39,7 @@ class DroidLog(SessionLog):
             yield from read(session, message, parts_of(message.get("content")), mark, at)
 
     def _of_user(
-        self, session: Session, _message: dict[str, Any], parts: list[dict[str, Any]], _mark: str, at: int | None
+        self, session: SessionWriter, _message: dict[str, Any], parts: list[dict[str, Any]], _mark: str, at: int | None
     ) -> Iterator[bytes]:
         results = [part for part in parts if part.get("type") == "tool_result"]
         for part in results:
@@ -53,7 +53,7 @@ class DroidLog(SessionLog):
             yield from prompted(session, said, at)
 
     def _of_model(
-        self, session: Session, message: dict[str, Any], parts: list[dict[str, Any]], mark: str, at: int | None
+        self, session: SessionWriter, message: dict[str, Any], parts: list[dict[str, Any]], mark: str, at: int | None
     ) -> Iterator[bytes]:
         session.model = first_name(message, "model", "modelId") or session.model
         yield from session.resumed(at)
@@ -68,7 +68,7 @@ class DroidLog(SessionLog):
                 yield session.started(part.get("id"), part.get("name"), args, at, message_id=mark or None)
 
 
-def _ending(text: str, *, failure: bool) -> Ending:
+def _ending(text: str, *, failure: bool) -> StatedEnding:
     if code := code_in(_EXIT, text):
         return failed(text, f"exit_code_{code}")
     if not failure:

@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..base import Defaults, Session
+from ..base import LogDefaults, SessionWriter
 from ..results import (
     EXIT_CODE,
     INTERRUPTED,
     PROCESS,
-    Ending,
+    StatedEnding,
     by_exit_code,
     code_in,
     failed,
@@ -41,9 +41,9 @@ _STOPPED = "Request cancelled"
 class GeminiLog:
     """Incremental reader of the session of one file."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
-        self._session: Session | None = None
+        self._session: SessionWriter | None = None
         self._defaults = defaults
         self._run = defaults.run
 
@@ -87,7 +87,7 @@ class GeminiLog:
             name = self._defaults.session or first_name(about, "sessionId") or self._defaults.source
             folders = about.get("directories")
             folder = workspace_of(text_of(folders[0])) if isinstance(folders, list) and folders else ""
-            self._session = Session(name, self._defaults, folder, ends_turns=True)
+            self._session = SessionWriter(name, self._defaults, folder, ends_turns=True)
             yield from self._session.begun(time_of(about.get("startTime")))
 
     def _look_for_folder(self, changed: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class GeminiLog:
         found = _FOLDER.search(text_of(messages[0].get("content")) if isinstance(messages[0], dict) else "")
         session.workspace = workspace_of(found[1].strip()) if found else ""
 
-    def _of_user(self, session: Session, record: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
+    def _of_user(self, session: SessionWriter, record: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
         content = record.get("content")
         parts = content if isinstance(content, list) else [content]
         if any(isinstance(part, dict) and "functionResponse" in part for part in parts):
@@ -113,7 +113,7 @@ class GeminiLog:
         elif source := next((one.source for one in told if one.source), ""):
             yield from session.received(source, at, wakes=source in WAKING)
 
-    def _of_model(self, session: Session, record: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
+    def _of_model(self, session: SessionWriter, record: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
         session.model = name_of(record.get("model")) or session.model
         if self._is_first(session, mark):
             session.at(mark)
@@ -140,7 +140,7 @@ class GeminiLog:
                 ending = ending_of_call(call.get("status"), result)
                 yield from session.finished(call_id, result, time_of(call.get("timestamp")), ending=ending)
 
-    def _is_first(self, session: Session, mark: str) -> bool:
+    def _is_first(self, session: SessionWriter, mark: str) -> bool:
         return self._run.first(f"gemini\x1f{session.id}\x1f{mark}")
 
 
@@ -177,7 +177,7 @@ def result_of(given: Any) -> Any:
     return None
 
 
-def ending_of_call(status: Any, result: Any) -> Ending:
+def ending_of_call(status: Any, result: Any) -> StatedEnding:
     """Ending of a call by its status and its result."""
     text = result if isinstance(result, str) else text_of(result)
     if status == "cancelled":

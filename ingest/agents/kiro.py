@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...schemas.words import words_in
-from ..base import Defaults, Session, attempted
-from ..results import GOOD, INTERRUPTED, Ending, by_words, failed, remark_of
+from ..base import LogDefaults, SessionWriter, attempted
+from ..results import GOOD, INTERRUPTED, StatedEnding, by_words, failed, remark_of
 from ..session_log import SessionLog
 from ..values import arguments_of, first_name, text_of, time_of
 
@@ -31,7 +31,7 @@ _STOPPED = "The user interrupted the tool execution."
 class KiroLog(SessionLog):
     """Incremental reader of the session of one file."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
         super().__init__(defaults)
         self._talked = False
@@ -78,7 +78,7 @@ class KiroLog(SessionLog):
             mark, ended = first_name(said, "message_id"), time_of(about.get("stream_end_timestamp_ms"))
             yield from self._of_model(session, mark or f"{number}", text_of(said.get("content")), calls, ended)
 
-    def _told(self, session: Session, content: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _told(self, session: SessionWriter, content: dict[str, Any], at: int | None) -> Iterator[bytes]:
         """Add what the model was told: a prompt, results, or something that the document leaves out."""
         for kind, what in content.items():
             prompt = text_of(what.get("prompt"))
@@ -93,7 +93,7 @@ class KiroLog(SessionLog):
             yield from session.received("client", at)
 
     def _of_model(
-        self, session: Session, mark: str, text: str, calls: list[dict[str, Any]], at: int | None
+        self, session: SessionWriter, mark: str, text: str, calls: list[dict[str, Any]], at: int | None
     ) -> Iterator[bytes]:
         self._talked = not calls
         yield from session.resumed(at)
@@ -117,7 +117,7 @@ def _said(blocks: list[dict[str, Any]]) -> str:
 
 
 def _results(
-    session: Session, results: list[dict[str, Any]], at: int | None, ending: Ending | None = None
+    session: SessionWriter, results: list[dict[str, Any]], at: int | None, ending: StatedEnding | None = None
 ) -> Iterator[bytes]:
     for one in results:
         content = [_value(part) for part in one.get("content") or () if isinstance(part, dict)]
@@ -132,7 +132,7 @@ def _value(part: dict[str, Any]) -> Any:
     return part["data"] if "data" in part else next(iter(part.values()), None)
 
 
-def _ending(one: dict[str, Any], result: Any, text: str) -> Ending:
+def _ending(one: dict[str, Any], result: Any, text: str) -> StatedEnding:
     """Ending by the exit code of a command, else by the status."""
     found = _CODE.match(first_name(result, "exit_status")) if isinstance(result, dict) else None
     if found and int(found[1]):

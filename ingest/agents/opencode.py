@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...schemas.words import words_in
-from ..base import Session, attempted
-from ..results import GOOD, Ending, by_words, failed, remark_of
+from ..base import SessionWriter, attempted
+from ..results import GOOD, StatedEnding, by_words, failed, remark_of
 from ..session_log import SessionLog
 from ..values import arguments_of, first_name, name_of, text_of, time_of
 
@@ -65,7 +65,7 @@ class OpenCodeLog(SessionLog):
             session.at(f"{mark} over")
             yield from session.turn_over(time_of(times.get("completed")))
 
-    def _of_user(self, session: Session, parts: list[dict[str, Any]], at: int | None) -> Iterator[bytes]:
+    def _of_user(self, session: SessionWriter, parts: list[dict[str, Any]], at: int | None) -> Iterator[bytes]:
         if any(part.get("type") == "compaction" for part in parts):
             yield from session.compacted(at)
         texts = [part for part in parts if part.get("type") == "text" and part.get("ignored") is not True]
@@ -93,7 +93,7 @@ class OpenCodeLog(SessionLog):
             yield from _of_model(session, [part], first_name(part, "messageID"), at)
 
 
-def _of_model(session: Session, parts: list[dict[str, Any]], message: str, at: int | None) -> Iterator[bytes]:
+def _of_model(session: SessionWriter, parts: list[dict[str, Any]], message: str, at: int | None) -> Iterator[bytes]:
     """Add the parts of a message in the order of time: calls may run side by side."""
     steps: list[tuple[int, int, bool]] = []
     last = at or 0
@@ -114,7 +114,7 @@ def _of_model(session: Session, parts: list[dict[str, Any]], message: str, at: i
             yield from session.said_by_model(text_of(part), moment, thought=part.get("type") == "reasoning")
 
 
-def _started(session: Session, part: dict[str, Any], message: str, at: int | None) -> Iterator[bytes]:
+def _started(session: SessionWriter, part: dict[str, Any], message: str, at: int | None) -> Iterator[bytes]:
     state = _state(part)
     args = arguments_of(state.get("input"))
     if state.get("status") == "pending":
@@ -125,7 +125,7 @@ def _started(session: Session, part: dict[str, Any], message: str, at: int | Non
         yield from _finished(session, part, at)
 
 
-def _finished(session: Session, part: dict[str, Any], at: int | None) -> Iterator[bytes]:
+def _finished(session: SessionWriter, part: dict[str, Any], at: int | None) -> Iterator[bytes]:
     state = _state(part)
     result = state.get("output")
     if state.get("status") in ("completed", "error"):
@@ -141,11 +141,11 @@ def tool_of(tool: Any, args: dict[str, Any]) -> str:
     return (first_name(args, "tool") if tool == _INVALID else "") or name_of(tool)
 
 
-def ending_of_part(tool: Any, state: dict[str, Any]) -> Ending:
+def ending_of_part(tool: Any, state: dict[str, Any]) -> StatedEnding:
     """Ending of a call by its tool and the state of its part."""
     text = text_of(state.get("output"))
     if tool == _INVALID:
-        return Ending("rejected", failed(text, "invalid_arguments").error)
+        return StatedEnding("rejected", failed(text, "invalid_arguments").error)
     if state.get("status") == "error":
         error = text_of(state.get("error"))
         return by_words(error, _ENDINGS) or remark_of(error) or failed(error)

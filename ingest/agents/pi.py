@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..base import Defaults, Session
-from ..results import GOOD, Ending, by_words, code_in, failed, remark_of
+from ..base import LogDefaults, SessionWriter
+from ..results import GOOD, StatedEnding, by_words, code_in, failed, remark_of
 from ..session_log import SessionLog, parts_of, prompted
 from ..values import arguments_of, first_name, name_of, text_of, time_of
 
@@ -30,7 +30,7 @@ _EXIT = re.compile(r"^Command exited with code (-?\d{1,10})\s*\Z", re.MULTILINE)
 class PiLog(SessionLog):
     """Incremental reader of the session of one file."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first line."""
         super().__init__(defaults)
         self._leaf = ""
@@ -56,7 +56,7 @@ class PiLog(SessionLog):
             yield from _message(session, record["message"], mark, at)
 
 
-def _message(session: Session, message: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
+def _message(session: SessionWriter, message: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
     role, parts = message.get("role"), parts_of(message.get("content"))
     if role == "user":
         yield from prompted(session, parts, at)
@@ -74,7 +74,7 @@ def _message(session: Session, message: dict[str, Any], mark: str, at: int | Non
 
 
 def _of_model(
-    session: Session, message: dict[str, Any], parts: list[dict[str, Any]], mark: str, at: int | None
+    session: SessionWriter, message: dict[str, Any], parts: list[dict[str, Any]], mark: str, at: int | None
 ) -> Iterator[bytes]:
     session.model = name_of(message.get("model")) or session.model
     reason = message.get("stopReason")
@@ -92,7 +92,7 @@ def _of_model(
         yield from session.turn_over(at)
 
 
-def _ending(text: str) -> Ending:
+def _ending(text: str) -> StatedEnding:
     if code := code_in(_EXIT, text):
         return failed(text, f"exit_code_{code}")
     return by_words(text, _ENDINGS) or remark_of(text) or failed(text)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..base import Session
-from ..results import Ending, rejection_of
+from ..base import SessionWriter
+from ..results import StatedEnding, rejection_of
 from ..session_log import SessionLog, parts_of, prompted
 from ..speakers import WAKING
 from ..values import arguments_of, first_name, name_of, text_of, time_of
@@ -54,7 +54,7 @@ def source_of(record: dict[str, Any]) -> str:
     return _SOURCES.get(name_of(record.get("subtype")), "")
 
 
-def _of_model(session: Session, parts: list[dict[str, Any]], mark: str, at: int | None) -> Iterator[bytes]:
+def _of_model(session: SessionWriter, parts: list[dict[str, Any]], mark: str, at: int | None) -> Iterator[bytes]:
     yield from session.resumed(at)
     for part in parts:
         call = part.get("functionCall")
@@ -65,14 +65,14 @@ def _of_model(session: Session, parts: list[dict[str, Any]], mark: str, at: int 
             yield from session.said_by_model(text_of(part.get("text")), at, thought=part.get("thought") is True)
 
 
-def _result(session: Session, about: Any, parts: list[dict[str, Any]], at: int | None) -> Iterator[bytes]:
+def _result(session: SessionWriter, about: Any, parts: list[dict[str, Any]], at: int | None) -> Iterator[bytes]:
     told = about if isinstance(about, dict) else {}
     result = result_of(parts)
     ending = ending_in_batch(told.get("status"), told.get("executionStatus"), result)
     yield from session.finished(told.get("callId"), result, at, ending=ending)
 
 
-def ending_in_batch(status: Any, execution: Any, result: Any) -> Ending:
+def ending_in_batch(status: Any, execution: Any, result: Any) -> StatedEnding:
     """Ending of a call by its status, whether it began, and its result."""
     ending = ending_of_call(status, result)
     if execution == "not_started" and ending.status == "error":

@@ -10,12 +10,12 @@ from .claude import CLAUDE
 from .codex import CODEX
 from .copilot import COPILOT
 from .cursor import CURSOR
-from .dialect import Answer, Dialect, Hook
+from .dialect import HookAnswer, HookDialect, HookEvent
 from .gemini import GEMINI
 from .opencode import OPENCODE
 from .qwen import QWEN
 
-DIALECTS: dict[str, Dialect] = {one.agent: one for one in (CLAUDE, CODEX, GEMINI, QWEN, COPILOT, OPENCODE, CURSOR)}
+DIALECTS: dict[str, HookDialect] = {one.agent: one for one in (CLAUDE, CODEX, GEMINI, QWEN, COPILOT, OPENCODE, CURSOR)}
 """Dialects by the agent's name on the command line and in the path of the endpoint."""
 
-__all__ = ["DIALECTS", "Answer", "Dialect", "Hook"]
+__all__ = ["DIALECTS", "HookAnswer", "HookDialect", "HookEvent"]

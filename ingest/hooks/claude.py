@@ -7,16 +7,16 @@ from typing import Any, ClassVar
 from ..results import GOOD, INTERRUPTED, ending_of, failed, rejection_of, remark_of
 from ..values import first_name, name_of, text_of
 from .dialect import (
-    Answer,
     CallEnded,
     CallsClosed,
-    Compacted,
-    Dialect,
+    ContextShortened,
     Happening,
-    Hook,
+    HookAnswer,
+    HookDialect,
+    HookEvent,
+    ModelSpoke,
     Payload,
     ReadTail,
-    Said,
     SessionOver,
     TurnOver,
     duration_of,
@@ -33,7 +33,7 @@ _SENDERS = {"": "", "user": "", "sdk": "", "schedule_wakeup": "timer", "loop_wak
 _ENDS_OF_CALLS = frozenset({"PostToolUse", "PostToolUseFailure"})
 
 
-class ClaudeDialect(Dialect):
+class ClaudeDialect(HookDialect):
     """Claude Code. The end of a call that fails is told by itself, that of another one with those of its message."""
 
     agent = "claude"
@@ -46,7 +46,7 @@ class ClaudeDialect(Dialect):
     takes_notice = frozenset({BEFORE, *_ENDS_OF_CALLS, "PostToolBatch", "UserPromptSubmit", "Stop"})
     ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
-    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> HookEvent | None:
         """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own.
 
         Also those of an agent without a kind: the client's own, that shortens the context.
@@ -71,9 +71,9 @@ class ClaudeDialect(Dialect):
             case "MessageDisplay":
                 return self.said(payload)
             case "PostCompact":
-                return (Compacted(),)
+                return (ContextShortened(),)
             case "SessionStart" if name_of(payload.get("source")) == "compact":
-                return (Compacted(),)
+                return (ContextShortened(),)
             case "Stop" | "SubagentStop":
                 over = TurnOver(text_of(payload.get("last_assistant_message")))
                 return (over, SessionOver("subagent finished")) if event == "SubagentStop" else (over,)
@@ -90,7 +90,7 @@ class ClaudeDialect(Dialect):
     def said(self, payload: Payload) -> tuple[Happening, ...]:
         """Return a piece of a displayed message."""
         text, message = text_of(payload.get("delta")), name_of(payload.get("message_id"))
-        return (Said(text, message, final=payload.get("final") is True),)
+        return (ModelSpoke(text, message, final=payload.get("final") is True),)
 
     def batch(self, calls: list[Payload]) -> tuple[Happening, ...]:
         """Return the ends of a message's calls, those that the client itself rejects included."""
@@ -117,7 +117,7 @@ class ClaudeDialect(Dialect):
         stopped = isinstance(response, dict) and response.get("interrupted") is True
         return CallEnded(call, INTERRUPTED if stopped else GOOD, response, duration)
 
-    def write(self, event: str, answer: Answer) -> Payload:
+    def write(self, event: str, answer: HookAnswer) -> Payload:
         """Format an answer for Claude Code."""
         written: Payload = {}
         if answer.pause:  # the person reads the reason

@@ -12,10 +12,10 @@ from typing import Any
 from ...projections.calls.classify import TOOL_ERROR
 from ..agents.codex import CALLS, NO_END, OUTPUTS, CommandEnd, end_shown, ending_of_text, output_ended
 from ..reading import parse
-from ..results import GOOD, Ending, failed
+from ..results import GOOD, StatedEnding, failed
 from ..values import first_name, text_of
 from .claude import BEFORE, ClaudeDialect
-from .dialect import Answer, CallBegan, CallEnded, Happening, Payload, ReadTail, words_of
+from .dialect import CallBegan, CallEnded, Happening, HookAnswer, Payload, ReadTail, words_of
 
 MAX_LINES = 400
 """Number of last lines of a rollout that are read."""
@@ -49,14 +49,14 @@ class CodexDialect(ClaudeDialect):
             told = super().happened(event, payload, tail)
         return (*turn.ends(), *told)
 
-    def write(self, event: str, answer: Answer) -> Payload:
+    def write(self, event: str, answer: HookAnswer) -> Payload:
         """Format an answer for Codex, which accepts a refusal only by itself."""
         if answer.refusal:
-            answer = Answer(refusal=answer.refusal.rstrip("."))  # Codex appends the command: `. Command: …`
+            answer = HookAnswer(refusal=answer.refusal.rstrip("."))  # Codex appends the command: `. Command: …`
         return super().write(event, answer)
 
 
-class _Turn:
+class _RolloutTurn:
     """What the rollout tells of the calls of the turn, oldest first.
 
     Attributes:
@@ -90,9 +90,9 @@ class _Turn:
         return found
 
 
-def _turn_in(log: bytes) -> _Turn:
+def _turn_in(log: bytes) -> _RolloutTurn:
     """Return what the last lines of a rollout tell of the turn."""
-    turn = _Turn()
+    turn = _RolloutTurn()
     for line in reversed(log.splitlines()[-MAX_LINES:]):
         if b'"task_started"' in line:
             break
@@ -110,7 +110,7 @@ def _turn_in(log: bytes) -> _Turn:
     return turn
 
 
-def _ending(response: Any, end: CommandEnd) -> Ending:
+def _ending(response: Any, end: CommandEnd) -> StatedEnding:
     if isinstance(response, dict):
         return failed(words_of(response), TOOL_ERROR) if response.get("isError") is True else GOOD
     return ending_of_text(words_of(response), end)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 
 from ..agents.copilot import LAST_LINE, REPORTS, ending_by_kind
-from ..results import INTERRUPTED, Ending, by_exit_code, code_in
+from ..results import INTERRUPTED, StatedEnding, by_exit_code, code_in
 from ..values import first_name, name_of, text_of
 from .dialect import (
-    Answer,
     CallEnded,
-    Compacted,
-    Dialect,
+    ContextShortened,
     Happening,
-    Hook,
+    HookAnswer,
+    HookDialect,
+    HookEvent,
+    InputReported,
     Payload,
     ReadTail,
-    Received,
     SessionOver,
     TurnOver,
     failure,
@@ -30,7 +30,7 @@ _TRAILER = re.compile(r"\n?<(?:shellId: \d+ |exited )[^<>\n]*>\s*\Z")
 _NOT_MADE = frozenset({"rejected", "denied"})
 
 
-class CopilotDialect(Dialect):
+class CopilotDialect(HookDialect):
     """Copilot CLI, with its own event names (`preToolUse`); with Claude Code's it drops the context after a call."""
 
     agent = "copilot"
@@ -39,7 +39,7 @@ class CopilotDialect(Dialect):
     sessions = ("sessionId",)
     tool, args = "toolName", "toolArgs"
 
-    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> HookEvent | None:
         """Parse a payload; an agent that another one has started names that one, and has a session id of its own."""
         hook = super().read(payload, event, tail)
         parent, agent = first_name(payload, "parentAgentId"), first_name(payload, "agentId")
@@ -53,7 +53,7 @@ class CopilotDialect(Dialect):
             case "userPromptSubmitted":
                 return prompted(text_of(payload.get("prompt")), "agent" if inner else "")
             case "notification" | "Notification" if name_of(payload.get("notification_type")) in REPORTS:
-                return (Received("report"),)
+                return (InputReported("report"),)
             case "preToolUse":
                 return (self.call(payload),)
             case "postToolUse" | "postToolUseFailure":
@@ -63,14 +63,14 @@ class CopilotDialect(Dialect):
                 ending = _ending(event, result, plain, code_in(LAST_LINE, text))
                 return (CallEnded(self.call(payload), ending, plain or result),)
             case "preCompact":
-                return (Compacted(),)
+                return (ContextShortened(),)
             case "agentStop":
                 return (TurnOver(), SessionOver("subagent finished")) if inner else (TurnOver(),)
             case "sessionEnd":
                 return (SessionOver(name_of(payload.get("reason"))),)
         return ()
 
-    def write(self, event: str, answer: Answer) -> Payload:
+    def write(self, event: str, answer: HookAnswer) -> Payload:
         """Format an answer for Copilot."""
         del event
         written: Payload = {}
@@ -82,7 +82,7 @@ class CopilotDialect(Dialect):
         return written
 
 
-def _ending(event: str, result: object, text: str, code: int | None) -> Ending:
+def _ending(event: str, result: object, text: str, code: int | None) -> StatedEnding:
     kind = name_of(result.get("resultType")) if isinstance(result, dict) else ""
     if kind in _NOT_MADE:
         return INTERRUPTED

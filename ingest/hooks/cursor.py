@@ -5,15 +5,15 @@ from __future__ import annotations
 from ..results import INTERRUPTED, by_exit_code
 from ..values import name_of, structured, text_of
 from .dialect import (
-    Answer,
     CallEnded,
-    Compacted,
-    Dialect,
+    ContextShortened,
     Happening,
-    Hook,
+    HookAnswer,
+    HookDialect,
+    HookEvent,
+    ModelSpoke,
     Payload,
     ReadTail,
-    Said,
     SessionOver,
     TurnOver,
     code_of,
@@ -27,7 +27,7 @@ _NOT_MADE = ("rejected", "permissionDenied")
 """Markers in the result of an MCP call that nobody approved."""
 
 
-class CursorDialect(Dialect):
+class CursorDialect(HookDialect):
     """Cursor. Its hook before a tool cannot ask (`ask` lets the call pass), so calls that need approval are refused."""
 
     agent = "cursor"
@@ -35,7 +35,7 @@ class CursorDialect(Dialect):
     sessions = ("session_id", "conversation_id")
     ids = ("tool_use_id",)
 
-    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> HookEvent | None:
         """Parse a payload; a call may run in another folder than that of the workspace."""
         hook = super().read(payload, event, tail)
         roots = payload.get("workspace_roots")
@@ -54,16 +54,16 @@ class CursorDialect(Dialect):
             case "postToolUse" | "postToolUseFailure":
                 return (self._ended(event, payload),)
             case "afterAgentResponse":
-                return (Said(text_of(payload.get("text"))),)
+                return (ModelSpoke(text_of(payload.get("text"))),)
             case "preCompact":
-                return (Compacted(),)
+                return (ContextShortened(),)
             case "stop":
                 return (TurnOver(),)
             case "sessionEnd":
                 return (SessionOver(name_of(payload.get("reason"))),)
         return ()
 
-    def write(self, event: str, answer: Answer) -> Payload:
+    def write(self, event: str, answer: HookAnswer) -> Payload:
         """Format an answer for Cursor."""
         del event
         if reason := answer.refusal or answer.question:

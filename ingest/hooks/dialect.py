@@ -13,7 +13,7 @@ from ..results import (
     GOOD,
     INTERRUPTED,
     PROCESS,
-    Ending,
+    StatedEnding,
     by_exit_code,
     code_in,
     ending_of,
@@ -30,7 +30,7 @@ ReadTail = Callable[[str], bytes]
 """Returns the last part of a file, empty if it cannot be read."""
 
 
-class Prompted(NamedTuple):
+class PromptSent(NamedTuple):
     """A person sent a prompt.
 
     Attributes:
@@ -44,17 +44,17 @@ class Prompted(NamedTuple):
     again: bool = False
 
 
-class Received(NamedTuple):
+class InputReported(NamedTuple):
     """Something other than the user told the model something; `source`: as of `input.received`."""
 
     source: str
 
 
-class Compacted(NamedTuple):
+class ContextShortened(NamedTuple):
     """The model's context was shortened."""
 
 
-class Said(NamedTuple):
+class ModelSpoke(NamedTuple):
     """A message of the model, or a piece of it.
 
     Attributes:
@@ -100,7 +100,7 @@ class CallEnded(NamedTuple):
     """
 
     call: CallBegan
-    ending: Ending = GOOD
+    ending: StatedEnding = GOOD
     result: Any = None
     duration_ms: float | None = None
     looked_up: bool = False
@@ -126,10 +126,20 @@ class SessionOver(NamedTuple):
     reason: str = ""
 
 
-Happening = Prompted | Received | Compacted | Said | CallBegan | CallEnded | CallsClosed | TurnOver | SessionOver
+Happening = (
+    PromptSent
+    | InputReported
+    | ContextShortened
+    | ModelSpoke
+    | CallBegan
+    | CallEnded
+    | CallsClosed
+    | TurnOver
+    | SessionOver
+)
 
 
-class Hook(NamedTuple):
+class HookEvent(NamedTuple):
     """Parsed hook call.
 
     Attributes:
@@ -155,7 +165,7 @@ class Hook(NamedTuple):
     attended: bool = True
 
 
-class Answer(NamedTuple):
+class HookAnswer(NamedTuple):
     """Answer to a hook; all fields empty: no answer.
 
     Attributes:
@@ -173,7 +183,7 @@ class Answer(NamedTuple):
     notice: str = ""
 
 
-class Dialect(ABC):
+class HookDialect(ABC):
     """Format of one agent's hooks: its events, payload fields and answers.
 
     The defaults are those of most agents, whose payloads are flat and name their event.
@@ -202,7 +212,7 @@ class Dialect(ABC):
     args: ClassVar[str] = "tool_input"
     ids: ClassVar[tuple[str, ...]] = ()
 
-    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> HookEvent | None:
         """Parse a payload; None if it is not a hook of this agent.
 
         Args:
@@ -214,7 +224,7 @@ class Dialect(ABC):
         if not session:
             return None
         name = name_of(payload.get("hook_event_name")) or event
-        return Hook(
+        return HookEvent(
             name,
             session,
             self.happened(name, payload, tail),
@@ -235,7 +245,7 @@ class Dialect(ABC):
         """Return what an event reports, in order; empty for irrelevant events."""
 
     @abstractmethod
-    def write(self, event: str, answer: Answer) -> Payload:
+    def write(self, event: str, answer: HookAnswer) -> Payload:
         """Format an answer for the agent; empty without one."""
 
     def call(self, payload: Payload) -> CallBegan:
@@ -262,8 +272,8 @@ def prompted(text: str, source: str = "") -> tuple[Happening, ...]:
     `source`: who sent it, if the agent says that it was not the user.
     """
     spoken, told = heard(text)
-    by_others = (Received(told or source),) if told or (source and spoken) else ()
-    return (Prompted(words_in(spoken)), *by_others) if spoken and not source else by_others
+    by_others = (InputReported(told or source),) if told or (source and spoken) else ()
+    return (PromptSent(words_in(spoken)), *by_others) if spoken and not source else by_others
 
 
 def code_of(value: Any) -> int | None:
@@ -277,7 +287,7 @@ def duration_of(value: Any) -> float | None:
     return float(value) if number and 0 <= value <= MAX_SPAN_MS else None
 
 
-def failure(text: str, *, interrupted: bool = False) -> Ending:
+def failure(text: str, *, interrupted: bool = False) -> StatedEnding:
     """Return the end of a call that the agent reports as failed."""
     if interrupted:
         return INTERRUPTED

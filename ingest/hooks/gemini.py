@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..results import EXIT_CODE, Ending, by_exit_code, code_in, without_hook_context
+from ..results import EXIT_CODE, StatedEnding, by_exit_code, code_in, without_hook_context
 from ..values import name_of, text_of
 from .dialect import (
-    Answer,
     CallEnded,
-    Compacted,
-    Dialect,
+    ContextShortened,
     Happening,
+    HookAnswer,
+    HookDialect,
     Payload,
     ReadTail,
     SessionOver,
@@ -21,7 +21,7 @@ from .dialect import (
 )
 
 
-class GeminiDialect(Dialect):
+class GeminiDialect(HookDialect):
     """Gemini CLI. A question without a terminal restarts the whole run, so none is asked."""
 
     agent = "gemini"
@@ -40,7 +40,7 @@ class GeminiDialect(Dialect):
                 response = payload.get("tool_response")
                 return (CallEnded(self.call(payload), _ending(response), without_process(response)),)
             case "PreCompress" if name_of(payload.get("trigger")) == "manual":  # `auto` comes before every request
-                return (Compacted(),)
+                return (ContextShortened(),)
             case "AfterAgent":
                 return (TurnOver(text_of(payload.get("prompt_response"))),)
             case "SessionEnd":
@@ -52,7 +52,7 @@ class GeminiDialect(Dialect):
         response = payload.get("tool_response")
         return super().carries(event, payload) and not (isinstance(response, dict) and response.get("error"))
 
-    def write(self, event: str, answer: Answer) -> Payload:
+    def write(self, event: str, answer: HookAnswer) -> Payload:
         """Format an answer for Gemini CLI."""
         if reason := answer.refusal or answer.question:
             return {"decision": "deny", "reason": reason}
@@ -64,7 +64,7 @@ class GeminiDialect(Dialect):
         return written
 
 
-def _ending(response: object) -> Ending:
+def _ending(response: object) -> StatedEnding:
     text = words_of(response)
     code = code_in(EXIT_CODE, text)
     if isinstance(response, dict) and response.get("error") and not code:

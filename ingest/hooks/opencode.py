@@ -7,18 +7,18 @@ from typing import Any
 from ..agents.opencode import ending_of_part, tool_of
 from ..values import arguments_of, first_name, name_of, text_of
 from .dialect import (
-    Answer,
     CallBegan,
     CallEnded,
-    Compacted,
-    Dialect,
+    ContextShortened,
     Happening,
-    Hook,
+    HookAnswer,
+    HookDialect,
+    HookEvent,
+    InputReported,
+    ModelSpoke,
     Payload,
-    Prompted,
+    PromptSent,
     ReadTail,
-    Received,
-    Said,
     SessionOver,
     TurnOver,
     prompted,
@@ -26,7 +26,7 @@ from .dialect import (
 )
 
 
-class OpenCodeDialect(Dialect):
+class OpenCodeDialect(HookDialect):
     """OpenCode. Its approval hook is never called, so calls that need approval are refused."""
 
     agent = "opencode"
@@ -34,7 +34,7 @@ class OpenCodeDialect(Dialect):
     takes_pause = frozenset({"event:message.part.updated"})
     takes_notice = frozenset({"tool.execute.after", "event:message.part.updated", "event:session.idle"})
 
-    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> HookEvent | None:
         """Parse the plugin's payload: the hook's name, its `input`, its `output`, and the session that began it."""
         name = name_of(payload.get("hook_event_name")) or event
         given = _object(payload.get("input"))
@@ -45,7 +45,7 @@ class OpenCodeDialect(Dialect):
         happened, carries = self.happened(name, payload, tail), self.carries(name, payload)
         parent = first_name(payload, "parent")
         subagent = session if parent else ""
-        return Hook(name, parent or session, happened, subagent, folder=folder, model=model, carries=carries)
+        return HookEvent(name, parent or session, happened, subagent, folder=folder, model=model, carries=carries)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports."""
@@ -54,7 +54,7 @@ class OpenCodeDialect(Dialect):
         inner = bool(first_name(payload, "parent"))
         match event:
             case "chat.message":
-                return (Received("agent"),) if inner else prompted(text_of(output.get("text"))) or (Prompted(),)
+                return (InputReported("agent"),) if inner else prompted(text_of(output.get("text"))) or (PromptSent(),)
             case "tool.execute.before":
                 return (_call(given, output.get("args")),)
             case "tool.execute.after":
@@ -63,16 +63,16 @@ class OpenCodeDialect(Dialect):
             case "event:message.part.updated":
                 return _failed_part(_object(given.get("part")))
             case "text.complete":
-                return (Said(text_of(output.get("text"))),)
+                return (ModelSpoke(text_of(output.get("text"))),)
             case "event:session.compacted":
-                return (Compacted(),)
+                return (ContextShortened(),)
             case "event:session.idle":
                 return (TurnOver(), SessionOver("subagent finished")) if inner else (TurnOver(),)
             case "event:session.deleted":
                 return (SessionOver("deleted"),)
         return ()
 
-    def write(self, event: str, answer: Answer) -> Payload:
+    def write(self, event: str, answer: HookAnswer) -> Payload:
         """Format an answer for the plugin."""
         del event
         named = answer._asdict() | {"refusal": answer.refusal or answer.question}

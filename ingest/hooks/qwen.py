@@ -14,7 +14,7 @@ from ..reading import parse
 from ..session_log import heard_in, parts_of
 from ..values import first_name, name_of, text_of
 from .claude import BEFORE, ClaudeDialect
-from .dialect import CallEnded, Happening, Payload, Prompted, ReadTail, Received, Said
+from .dialect import CallEnded, Happening, InputReported, ModelSpoke, Payload, PromptSent, ReadTail
 
 
 class QwenDialect(ClaudeDialect):
@@ -42,7 +42,7 @@ class QwenDialect(ClaudeDialect):
         if call is None:
             return (*heard, *super().happened(event, payload, tail))
         first = message.first in {"", call.call_id}
-        told = (*heard, *((Said(message.text),) if message.text else ())) if first else ()
+        told = (*heard, *((ModelSpoke(message.text),) if message.text else ())) if first else ()
         return (*told, call._replace(message_id=message.name))
 
     def answered(self, payload: Payload) -> CallEnded:
@@ -54,7 +54,7 @@ class QwenDialect(ClaudeDialect):
         return CallEnded(self.call(payload), ending, result)
 
 
-class _Message(NamedTuple):
+class _ModelMessage(NamedTuple):
     """Message of the model; all but `heard` is empty while the log does not hold it.
 
     Attributes:
@@ -70,9 +70,9 @@ class _Message(NamedTuple):
     first: str = ""
 
 
-def _message_in(log: bytes, call_id: str) -> _Message:
+def _message_in(log: bytes, call_id: str) -> _ModelMessage:
     """Return the message that makes a call; without an id, the last one of the log, if it makes none."""
-    found: _Message | None = None
+    found: _ModelMessage | None = None
     at_end: list[Happening] | None = None
     heard: list[Happening] = []
     for line in reversed(log.splitlines()):
@@ -87,7 +87,7 @@ def _message_in(log: bytes, call_id: str) -> _Message:
                 break
             if call_id in calls if call_id else not (calls or heard):
                 texts = [part for part in parts if "text" in part and part.get("thought") is not True]
-                found = _Message((), first_name(record, "uuid"), text_of(texts), next(iter(calls), ""))
+                found = _ModelMessage((), first_name(record, "uuid"), text_of(texts), next(iter(calls), ""))
             else:
                 at_end = heard if at_end is None else at_end
             if not (call_id or found):
@@ -95,30 +95,30 @@ def _message_in(log: bytes, call_id: str) -> _Message:
             heard = []
         elif kind == "user":
             source = source_of(record)
-            heard[:0] = (Received(source),) if source else _said_by(parts)
+            heard[:0] = (InputReported(source),) if source else _said_by(parts)
         elif kind == "tool_result" and found is not None:
             break
     heard = heard if found or at_end is None else at_end
-    return (found or _Message())._replace(heard=tuple(heard))
+    return (found or _ModelMessage())._replace(heard=tuple(heard))
 
 
-def _numbered(message: _Message, prompt_id: str) -> tuple[Happening, ...]:
+def _numbered(message: _ModelMessage, prompt_id: str) -> tuple[Happening, ...]:
     """Return what a message answers, the last prompt with its id.
 
     Qwen Code may write its log late. Until the message is there, an id that is new tells that somebody prompted.
     """
     is_late, heard = not message.name, list(message.heard)
     for place in reversed(range(len(heard))):
-        if isinstance(prompted := heard[place], Prompted):
+        if isinstance(prompted := heard[place], PromptSent):
             heard[place] = prompted._replace(prompt_id=prompt_id, again=is_late)
             return tuple(heard)
-    return (*heard, Prompted(prompt_id=prompt_id, again=True)) if prompt_id and is_late else tuple(heard)
+    return (*heard, PromptSent(prompt_id=prompt_id, again=True)) if prompt_id and is_late else tuple(heard)
 
 
 def _said_by(parts: list[Payload]) -> tuple[Happening, ...]:
     """Return what a prompt holds: what the user said, or what the client did in the user's name."""
     words, source = heard_in(parts)
-    return (Prompted(words),) if words is not None else (Received(source),) if source else ()
+    return (PromptSent(words),) if words is not None else (InputReported(source),) if source else ()
 
 
 def _is_call(part: Payload) -> bool:

@@ -24,12 +24,12 @@ PORT = 9092  # where Kafka's clients look first
 DATA = Path(".kafka")  # in the current folder, so that what was published is there tomorrow
 
 
-class _Asked(Exception):
+class _StopAsked(Exception):
     """Somebody asked us to stop."""
 
 
 def _asked(_signal: int, _frame: FrameType | None) -> None:
-    raise _Asked
+    raise _StopAsked
 
 
 def _say(line: str) -> None:
@@ -55,7 +55,7 @@ def _run(port: int, data: Path) -> int:
             f" data and broker.log in {kafka.data}; Ctrl-C stops it"
         )
         code = kafka.wait()
-    except _Asked:
+    except _StopAsked:
         # A second Ctrl-C does not cut the stop short: it takes a second or two, and at most twenty.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _asked)
     try:
         return _prepare() if options.command == "prepare" else _run(options.port, options.data)
-    except _Asked:
+    except _StopAsked:
         return 0
     except KafkaUnavailable as error:
         _say(f"local_kafka.py: {error}")

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from local_kafka_jars import prepare
-from local_kafka_node import LocalKafka, Member, new_cluster_id
+from local_kafka_node import ClusterMember, LocalKafka, new_cluster_id
 from local_kafka_probe import free_port
 
 HEAP_MB = 256
@@ -54,7 +54,7 @@ class LocalCluster:
             LocalKafka(
                 port=port,
                 settings={**SETTINGS, **(settings or {})},
-                member=Member(number, ports[3:], cluster),
+                member=ClusterMember(number, ports[3:], cluster),
                 heap_mb=heap_mb,
                 java_options=JAVA_OPTIONS,
             )

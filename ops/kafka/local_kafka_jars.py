@@ -57,7 +57,7 @@ class KafkaUnavailable(RuntimeError):
     """No broker can be run on this machine as it is; the message says what is missing and what to do."""
 
 
-class Installation(NamedTuple):
+class KafkaInstallation(NamedTuple):
     """What it takes to start a broker."""
 
     java: str  # the program
@@ -136,7 +136,7 @@ def find_java() -> str:
     return java
 
 
-def prepare(say: Callable[[str], None] = lambda _: None) -> Installation:
+def prepare(say: Callable[[str], None] = lambda _: None) -> KafkaInstallation:
     """Make sure that Java and the jars are there, fetching the jars once; `say` hears what takes long.
 
     Safe when several processes call it at once: one fetches, the others wait for it. Raises KafkaUnavailable.
@@ -144,7 +144,7 @@ def prepare(say: Callable[[str], None] = lambda _: None) -> Installation:
     java = find_java()
     folder = home()
     if (version := installed(folder)) is not None:
-        return Installation(java, folder / "libs", version)
+        return KafkaInstallation(java, folder / "libs", version)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with Path(f"{folder}.lock").open("w") as lock:
@@ -159,7 +159,7 @@ def prepare(say: Callable[[str], None] = lambda _: None) -> Installation:
         ) from error
     if version is None:
         raise KafkaUnavailable(f"Maven reported success, but {folder} has no Kafka: look at {POM}")
-    return Installation(java, folder / "libs", version)
+    return KafkaInstallation(java, folder / "libs", version)
 
 
 def _fill(folder: Path, say: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from local_kafka_jars import Installation, KafkaUnavailable, prepare
+from local_kafka_jars import KafkaInstallation, KafkaUnavailable, prepare
 from local_kafka_probe import LOCAL, answers, free_port, is_free
 
 HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-class Member(NamedTuple):
+class ClusterMember(NamedTuple):
     """Which node of which cluster this is (local_kafka_cluster.py)."""
 
     number: int
@@ -75,7 +75,7 @@ CLASSES, FEATURES = "classes.jsa", "bootstrap.checkpoint"
 """Files beside the jars, kept from a broker that ran before: what a start needs of Java, and the tool that formats."""
 
 
-def keep_start(installation: Installation) -> None:
+def keep_start(installation: KafkaInstallation) -> None:
     """Keep what makes later starts cheap, 4 of 8 seconds of CPU; it is what one broker loads until it has stopped."""
     folder = installation.libs.parent
     if (folder / CLASSES).exists():
@@ -109,7 +109,7 @@ class LocalKafka:
         data: Path | None = None,
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
-        member: Member | None = None,
+        member: ClusterMember | None = None,
         heap_mb: int = HEAP_MB,
         java_options: Sequence[str] = (),
         say: Callable[[str], None] = lambda _: None,
@@ -126,7 +126,7 @@ class LocalKafka:
         self._java_options = java_options
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
-        self._installation: Installation | None = None
+        self._installation: KafkaInstallation | None = None
         self.version = ""
         """Kafka's version, known once started."""
         self.seconds_to_start = 0.0
@@ -337,7 +337,7 @@ class LocalKafka:
             )
 
     @property
-    def _jars(self) -> Installation:
+    def _jars(self) -> KafkaInstallation:
         if self._installation is None:  # start() sets it first
             raise RuntimeError("the jars are not known before start()")
         return self._installation

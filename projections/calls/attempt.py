@@ -15,7 +15,7 @@ from ...security.redaction import redact_text
 from . import keys
 from .classify import Runs
 from .command_line import CommandLine
-from .danger import NO_DANGER, WRITES_CREDENTIALS, Danger, danger_of_program, matches_any, writes_credentials
+from .danger import NO_DANGER, WRITES_CREDENTIALS, CallDanger, danger_of_program, matches_any, writes_credentials
 from .destruction import destroyed_by_tool
 from .fingerprints import canonical
 from .tool_class import class_by_name
@@ -29,7 +29,7 @@ _PARAMETER = "|danger="
 
 def danger_in(
     tool_name: str, args: Mapping[str, Any], runs: Runs, line: CommandLine | None, rules: CallRules
-) -> Danger:
+) -> CallDanger:
     """Return the danger of a call under the rules; `line` is its command line where it has one."""
     found = danger_of_call(tool_name, args, runs, line)
     return danger_by_patterns(found, args, line, rules) if has_patterns(rules) else found
@@ -40,30 +40,32 @@ def has_patterns(rules: CallRules) -> bool:
     return bool(rules.security_patterns or rules.risky_patterns or rules.security_allow)
 
 
-def danger_by_patterns(found: Danger, args: Mapping[str, Any], line: CommandLine | None, rules: CallRules) -> Danger:
+def danger_by_patterns(
+    found: CallDanger, args: Mapping[str, Any], line: CommandLine | None, rules: CallRules
+) -> CallDanger:
     """Return the danger of a call by the rules' patterns, given what is `found` without them."""
     text = keys.shell_command(args) if line is not None else canonical(dict(args)).decode()
     if matches_any(text, rules.security_allow):
         return NO_DANGER
     if not found.blocks and matches_any(text, rules.security_patterns):
-        return Danger(DangerKind.PATTERN, HARMS[DangerKind.PATTERN])
+        return CallDanger(DangerKind.PATTERN, HARMS[DangerKind.PATTERN])
     if found.kind is None and matches_any(text, rules.risky_patterns):
-        return Danger(DangerKind.RISKY_PATTERN, HARMS[DangerKind.RISKY_PATTERN])
+        return CallDanger(DangerKind.RISKY_PATTERN, HARMS[DangerKind.RISKY_PATTERN])
     return found
 
 
-def danger_of_call(tool_name: str, args: Mapping[str, Any], runs: Runs, line: CommandLine | None) -> Danger:
+def danger_of_call(tool_name: str, args: Mapping[str, Any], runs: Runs, line: CommandLine | None) -> CallDanger:
     """Return the danger of a call whatever the rules: of its command line, a file's tool, a program, a database's."""
     if line is not None:
         return line.danger
     path = args.get("path") or args.get("file_path")
     if isinstance(path, str) and writes_credentials(path) and class_by_name(tool_name) is ToolClass.ACTION:
-        return Danger(DangerKind.CREDENTIALS, WRITES_CREDENTIALS)
+        return CallDanger(DangerKind.CREDENTIALS, WRITES_CREDENTIALS)
     if runs == "code":
         program = next((text for name in _PROGRAM_ARGS if isinstance(text := args.get(name), str)), "")
         return danger_of_program(program)
     found = destroyed_by_tool(tool_name, args)
-    return Danger(DangerKind.DATABASE, found) if found else NO_DANGER
+    return CallDanger(DangerKind.DATABASE, found) if found else NO_DANGER
 
 
 def level_of(kind: DangerKind, rules: CallRules) -> DangerLevel:
@@ -72,7 +74,7 @@ def level_of(kind: DangerKind, rules: CallRules) -> DangerLevel:
     return level
 
 
-def keyed(key: keys.CallKey, danger: Danger) -> keys.CallKey:
+def keyed(key: keys.CallKey, danger: CallDanger) -> keys.CallKey:
     """Return the key of a dangerous call, which names what it does in place of its command or its directory.
 
     So its failure is charged neither to its command (`rm`) nor to its tool.
@@ -110,7 +112,7 @@ HARMS = {
 """What calls of each kind would do, where the call itself is not known."""
 
 
-def words_for(danger: Danger, tool_name: str, args: Mapping[str, Any]) -> str:
+def words_for(danger: CallDanger, tool_name: str, args: Mapping[str, Any]) -> str:
     """Return what a call would do as a sentence without its end, with the command that a person would recognise."""
     command = " ".join(redact_text(keys.shell_command(args)).split())
     if len(command) > MAX_SHOWN:

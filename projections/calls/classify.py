@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from ...schemas.vocabulary import Severity
+from ...schemas.vocabulary import FailureSeverity
 from .errors import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
 
 MAX_MESSAGE_CHARS = 2000
@@ -21,24 +21,24 @@ Runs = Literal["", "shell", "code"]
 """Kind of program that a tool runs for its caller: command lines, programs, or none. Their output is no message."""
 
 _BY_HTTP_STATUS = {
-    401: Severity.PERMISSION,
-    403: Severity.PERMISSION,
-    404: Severity.NOT_FOUND,
-    410: Severity.NOT_FOUND,
-    408: Severity.TIMEOUT,
-    504: Severity.TIMEOUT,
-    409: Severity.TRANSIENT,
-    425: Severity.TRANSIENT,
-    429: Severity.TRANSIENT,
-    400: Severity.INVALID_INPUT,
-    413: Severity.INVALID_INPUT,
-    422: Severity.INVALID_INPUT,
+    401: FailureSeverity.PERMISSION,
+    403: FailureSeverity.PERMISSION,
+    404: FailureSeverity.NOT_FOUND,
+    410: FailureSeverity.NOT_FOUND,
+    408: FailureSeverity.TIMEOUT,
+    504: FailureSeverity.TIMEOUT,
+    409: FailureSeverity.TRANSIENT,
+    425: FailureSeverity.TRANSIENT,
+    429: FailureSeverity.TRANSIENT,
+    400: FailureSeverity.INVALID_INPUT,
+    413: FailureSeverity.INVALID_INPUT,
+    422: FailureSeverity.INVALID_INPUT,
 }
 
 # Error types, error codes and signals, compared in lower case without separators; suffixes cover class names.
-_BY_TYPE_EXACT: dict[str, Severity] = {
+_BY_TYPE_EXACT: dict[str, FailureSeverity] = {
     **dict.fromkeys(
-        "etimedout esockettimedout deadlineexceeded querycanceled sigalrm sigxcpu".split(), Severity.TIMEOUT
+        "etimedout esockettimedout deadlineexceeded querycanceled sigalrm sigxcpu".split(), FailureSeverity.TIMEOUT
     ),
     **dict.fromkeys(
         """econnreset econnrefused econnaborted enotfound eaiagain epipe enetunreach ehostunreach enetdown eagain
@@ -50,7 +50,7 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
         interfaceerror remoteprotocolerror protocolerror urlerror clientoserror serverdisconnectederror
         nameresolutionerror maxretryerror newconnectionerror chunkedencodingerror connectionclosederror
         connectionclosedexception unknownhostexception socketexception noroutetohostexception""".split(),
-        Severity.TRANSIENT,
+        FailureSeverity.TRANSIENT,
     ),
     **dict.fromkeys(
         """permissionerror eacces eperm unauthorized unauthorised forbidden accessdenied accessdeniedexception
@@ -59,20 +59,20 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
         unauthorizedaccessexception insufficientpermissions insufficientprivilege invalidauth notauthed tokenexpired
         tokenrevoked invalidgrant expiredtokenexception unrecognizedclientexception invalidclienttokenid signaturedoesnotmatch
         nocredentialserror""".split(),
-        Severity.PERMISSION,
+        FailureSeverity.PERMISSION,
     ),
     **dict.fromkeys(
         """filenotfounderror filenotfoundexception enoent notfound notfounderror notadirectoryerror enotdir
         modulenotfounderror nosuchkey nosuchbucket nosuchfileexception nosuchelementexception doesnotexist
         unimplemented 32601""".split(),
-        Severity.NOT_FOUND,
+        FailureSeverity.NOT_FOUND,
     ),
     **dict.fromkeys(
         """validationerror typeerror valueerror keyerror invalidargument invalidparams badrequest badrequesterror
         einval invalidinput argumenterror invalidrequesterror invalidrequest invalidparameter missingparameter
         isadirectoryerror eisdir lookuperror indexerror inputvalidationerror inputvalidation zoderror outofrange argumentnullexception
         argumentoutofrangeexception validationexception 32602 32600 32700""".split(),
-        Severity.INVALID_INPUT,
+        FailureSeverity.INVALID_INPUT,
     ),
     **dict.fromkeys(
         # Answers under the name of an exception: the tool, a database or a program ran and said no.
@@ -86,35 +86,37 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
         mongoservererror
         sqlerror sqlexception sqlsyntaxerrorexception sqliteerror psqlexception programmingerror operationalerror
         databaseerror dataerror integrityerror notsupportederror queryerror syntaxerror""".split(),
-        Severity.VALIDATION,
+        FailureSeverity.VALIDATION,
     ),
-    **dict.fromkeys("internal internalerror internalservererror unknownerror 32603".split(), Severity.SERVER_ERROR),
-    **dict.fromkeys("enospc edquot eio enomem emfile enfile".split(), Severity.SERVER_ERROR),
+    **dict.fromkeys(
+        "internal internalerror internalservererror unknownerror 32603".split(), FailureSeverity.SERVER_ERROR
+    ),
+    **dict.fromkeys("enospc edquot eio enomem emfile enfile".split(), FailureSeverity.SERVER_ERROR),
     **dict.fromkeys(
         """memoryerror outofmemoryerror oom oomkilled segmentationfault sigsegv sigkill sigabrt sigbus sigill sigfpe
         sigtrap sigsys crash processcrashed systemerror recursionerror stackoverflowerror brokenprocesspool
         accessviolation""".split(),
-        Severity.CRASH,
+        FailureSeverity.CRASH,
     ),
     **dict.fromkeys(
         """checksumerror checksummismatch unicodedecodeerror unicodeerror jsondecodeerror decodeerror badzipfile
         badgzipfile corruption datacorruption dataloss zliberror eoferror""".split(),
-        Severity.CORRUPTION,
+        FailureSeverity.CORRUPTION,
     ),
 }
 _SUFFIXES = (
-    (("validationerror",), Severity.INVALID_INPUT),
-    (("notfound", "notfounderror", "notfoundexception"), Severity.NOT_FOUND),
-    (("ratelimiterror", "ratelimitexceeded", "throttlingexception", "throttlederror"), Severity.TRANSIENT),
-    (("connectionerror", "connecterror", "connectexception", "connectionexception"), Severity.TRANSIENT),
-    (("permissiondenied", "permissiondeniederror", "accessdenied", "accessdeniederror"), Severity.PERMISSION),
-    (("unauthorizederror", "forbiddenerror", "authenticationerror"), Severity.PERMISSION),
-    (("outofmemoryerror", "outofmemoryexception"), Severity.CRASH),
-    (("argumentexception", "formatexception"), Severity.INVALID_INPUT),
-    (("invalidrequesterror",), Severity.INVALID_INPUT),
-    (("sqlexception", "sqlerror"), Severity.VALIDATION),
-    (("requesterror", "responseerror", "queryerror", "graphqlerror", "clienterror"), Severity.VALIDATION),
-    (("conflicterror", "duplicateerror", "existserror", "existsexception", "carderror"), Severity.VALIDATION),
+    (("validationerror",), FailureSeverity.INVALID_INPUT),
+    (("notfound", "notfounderror", "notfoundexception"), FailureSeverity.NOT_FOUND),
+    (("ratelimiterror", "ratelimitexceeded", "throttlingexception", "throttlederror"), FailureSeverity.TRANSIENT),
+    (("connectionerror", "connecterror", "connectexception", "connectionexception"), FailureSeverity.TRANSIENT),
+    (("permissiondenied", "permissiondeniederror", "accessdenied", "accessdeniederror"), FailureSeverity.PERMISSION),
+    (("unauthorizederror", "forbiddenerror", "authenticationerror"), FailureSeverity.PERMISSION),
+    (("outofmemoryerror", "outofmemoryexception"), FailureSeverity.CRASH),
+    (("argumentexception", "formatexception"), FailureSeverity.INVALID_INPUT),
+    (("invalidrequesterror",), FailureSeverity.INVALID_INPUT),
+    (("sqlexception", "sqlerror"), FailureSeverity.VALIDATION),
+    (("requesterror", "responseerror", "queryerror", "graphqlerror", "clienterror"), FailureSeverity.VALIDATION),
+    (("conflicterror", "duplicateerror", "existserror", "existsexception", "carderror"), FailureSeverity.VALIDATION),
 )
 _GENERIC = frozenset(
     """error usererror toolerror toolexception toolexecutionerror calledprocesserror processexecutionerror
@@ -148,46 +150,46 @@ ANSWER = "answer"
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")
 
-_PHRASES: dict[Severity, tuple[str, str]] = {
-    Severity.VALIDATION: (
+_PHRASES: dict[FailureSeverity, tuple[str, str]] = {
+    FailureSeverity.VALIDATION: (
         "to replace|find |locate |match|old_str|exact text|oldstr|occurrence|hunk|not enough|insufficient|duplicate |violates |constraint failed|already exists|syntax error",
         r"(?:find|locate|match) (?:(?:the|any|a|an|exact|expected|matching|original|old|specified|search) ){0,3}(?:strings?|text|match(?:es)?|lines?|code|context|blocks?|snippet|hunks?)|not match(?: exactly)?|similar match|(?:expected|found) (?:multiple|\d+) (?:occurrences?|matches)|multiple (?:occurrences|matches)|duplicate (?:key|entry)|violates (?:\S+ ){0,3}constraint|constraint failed|already exists|syntax error|(?:text|string|old_?str\w*)(?: to (?:replace|find))?(?: was| is)? not found|exact text|no match(?:es)? found|hunk (?:failed|not found)|not enough|insufficient (?!permission|privilege|scope|quota)\w+",
     ),
-    Severity.NOT_FOUND: (
+    FailureSeverity.NOT_FOUND: (
         "not found|not exist|doesn't exist|no such|not find|not be found|to find|to locate|n't find",
         r"not found|does not exist|do not exist|doesn't exist|no such (?:file|directory|key|table|column)|(?:cannot|could not|can not|unable to|couldn't|can't) (?:find|locate)|could not be found",
     ),
-    Severity.PERMISSION: (
+    FailureSeverity.PERMISSION: (
         "denied|uthori|forbidden|not permitted|authenticat|api key|credentials|permissions|privilege|insufficient scope|token",
         r"permission denied|access (?:is |was )?denied|unauthori[sz]ed|not authori[sz]ed|forbidden|not permitted|authentication (?:failed|required)|not authenticated|unauthenticated|(?:invalid|incorrect|expired|bad) (?:api[ _]key|credentials|(?:access |auth )?token)|token (?:has |is |was )?(?:expired|revoked)|insufficient (?:permissions?|privileges?|scope)",
     ),
-    Severity.TIMEOUT: (
+    FailureSeverity.TIMEOUT: (
         "timeout|time out|time-out|timed out|deadline exceeded|etimedout",
         r"time[ -]?out(?!\()|timed out|deadline exceeded|etimedout",
     ),
-    Severity.TRANSIENT: (
+    FailureSeverity.TRANSIENT: (
         "rate limit|rate-limit|rate_limit|throttl|too many requests|quota|connection |connect to|temporarily unavailable|overloaded|econn|enotfound|eai_again|socket hang up|broken pipe|unreachable|name resolution|service unavailable|resource_exhausted|gone away|try again later|network error|fetch failed|err_|no such host|resolve |service not known|getaddrinfo|connect error|disconnected|ratelimited",
         r"rate[ _-]?limit(?:ed|ing|s|_exceeded)?|throttl(?:ed|ing)|too many requests|(?<!disk )quota|insufficient_quota|quota_exceeded|connection (?:was |is |has been )?(?:reset|refused|aborted|closed|lost|terminated|error)|lost connection|closed the connection|(?:can't|cannot|could not|couldn't|unable to|failed to) connect to|temporarily unavailable|overloaded|econn(?:reset|refused|aborted)|enotfound|eai_again|socket hang up|broken pipe|(?:network|host) is unreachable|temporary failure in name resolution|service unavailable|resource_exhausted|has gone away|try again later|network error|fetch failed|err_(?:connection_\w+|name_not_resolved|internet_disconnected|network_\w+)|no such host|(?:could not|couldn't|cannot|failed to|unable to) resolve (?:host|hostname|address|name|the host|')|name or service not known|getaddrinfo failed|connect(?:ion)? (?:error|issue|problem)s?|server disconnected|ratelimited",
     ),
-    Severity.CRASH: (
+    FailureSeverity.CRASH: (
         "signal: |segfault|segmentation fault|core dumped|crash|out of memory|oom|killed|panicked|died with <signals",
         r"signal: (?:killed|aborted|segmentation fault)|died with <signals\.sig(?:segv|kill|abrt|bus|ill|fpe|trap|sys)|segfault|segmentation fault|core dumped|crash(?:ed)?|out of memory|oom[- ]?killed|killed by signal|was killed|panicked",
     ),
-    Severity.CORRUPTION: (
+    FailureSeverity.CORRUPTION: (
         "mismatch|corrupt|malformed archive|image is malformed",
         r"checksum mismatch|corrupt(?:ed|ion)?|(?:hash|digest) mismatch|malformed archive|disk image is malformed",
     ),
-    Severity.INVALID_INPUT: (
+    FailureSeverity.INVALID_INPUT: (
         "invalid|required|must be|expected|missing|unknown ",
         r"invalid|required|must be|expected|missing|unknown (?:option|argument|parameter)",
     ),
-    Severity.SERVER_ERROR: (
+    FailureSeverity.SERVER_ERROR: (
         "internal |bad gateway|server error|unhandled|uncaught|traceback (|is not a function|of undefined|of null|has no attribute|null pointer|no space left|disk quota|unexpected error|exception",
         r"internal (?:server )?(?:error|failure)|bad gateway|server error|unhandled (?:exception|error|rejection)|uncaught (?:exception|\w*error)|traceback \(most recent call last|is not a function|cannot read propert(?:y|ies) of (?:undefined|null)|object has no attribute|null pointer|no space left on device|disk quota exceeded|unexpected error|exception (?:occurred|was thrown|in thread)",
     ),
 }  # fmt: skip
 """In the order of precedence: text that each phrase contains, as a fast pre-check; and the phrases."""
-_Search = tuple[Severity, tuple[str, ...], Callable[[str], re.Match[str] | None]]
+_Search = tuple[FailureSeverity, tuple[str, ...], Callable[[str], re.Match[str] | None]]
 _SEARCHES: tuple[_Search, ...] = tuple(
     (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
     for severity, (needles, words) in _PHRASES.items()
@@ -251,8 +253,10 @@ _CUT_OFF = re.compile(
     r"(?:has |was )?timed out\b[^\n]{0,80}(?=\n|\Z)"
 )
 _SQL_TYPES = ("sql", "programmingerror", "operationalerror", "databaseerror", "integrityerror", "queryerror")
-_PROGRAM_ENDS = frozenset({Severity.TIMEOUT, Severity.CRASH})
-_SQL_HEALTH = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.NOT_FOUND})
+_PROGRAM_ENDS = frozenset({FailureSeverity.TIMEOUT, FailureSeverity.CRASH})
+_SQL_HEALTH = frozenset(
+    {FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT, FailureSeverity.PERMISSION, FailureSeverity.NOT_FOUND}
+)
 """Severities other than `validation` that a database's error may have."""
 
 _SQL_SEARCHES = tuple(search for search in _SEARCHES if search[0] in _SQL_HEALTH)
@@ -263,7 +267,7 @@ _SECURITY = re.compile(
 )
 
 
-class Failure(NamedTuple):
+class RawFailure(NamedTuple):
     """Failure to classify, from an event's error or from a raw result.
 
     Attributes:
@@ -280,7 +284,7 @@ class Failure(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def by_type(name: str) -> Severity | None:
+def by_type(name: str) -> FailureSeverity | None:
     """Return the severity of an error type or code; None if it is unknown."""
     plain = _plain(name)
     found = _BY_TYPE_EXACT.get(plain)
@@ -290,7 +294,7 @@ def by_type(name: str) -> Severity | None:
         status = re.search(r"[45]\d\d", plain)
         return by_http_status(int(status.group())) if status else None
     if found is None and "timeout" in plain:
-        return Severity.TIMEOUT
+        return FailureSeverity.TIMEOUT
     if found is None:
         return next((severity for ends, severity in _SUFFIXES if plain.endswith(ends)), None)
     return found
@@ -312,15 +316,15 @@ def _speaks_sql(name: str) -> bool:
     return any(word in plain for word in _SQL_TYPES)
 
 
-def by_http_status(status: int) -> Severity | None:
+def by_http_status(status: int) -> FailureSeverity | None:
     """Return the severity of an HTTP status; None below 400."""
     known = _BY_HTTP_STATUS.get(status)
     if known is not None or status < 400:
         return known
-    return Severity.SERVER_ERROR if status >= 500 else Severity.VALIDATION
+    return FailureSeverity.SERVER_ERROR if status >= 500 else FailureSeverity.VALIDATION
 
 
-def by_message(message: str, searches: tuple[_Search, ...] = _SEARCHES) -> Severity | None:
+def by_message(message: str, searches: tuple[_Search, ...] = _SEARCHES) -> FailureSeverity | None:
     """Return the severity that a message's phrases suggest, matched on word boundaries, by precedence."""
     text = message[:MAX_MESSAGE_CHARS]
     if "/" in text or "`" in text:
@@ -341,14 +345,14 @@ def speaks_of_security(message: str) -> bool:
 
 
 def classify(
-    failure: Failure,
+    failure: RawFailure,
     *,
     status: str,
     dangerous: bool,
-    override: Severity | None = None,
+    override: FailureSeverity | None = None,
     runs: Runs = "",
     command: str = "",
-) -> Severity:
+) -> FailureSeverity:
     """Severity of a failed call.
 
     Args:
@@ -362,9 +366,9 @@ def classify(
     if override is not None:
         return override
     if dangerous:
-        return Severity.SECURITY
+        return FailureSeverity.SECURITY
     if status == "timeout":
-        return Severity.TIMEOUT
+        return FailureSeverity.TIMEOUT
     if failure.http_status is not None and (found := by_http_status(failure.http_status)) is not None:
         return found
     names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
@@ -375,7 +379,7 @@ def classify(
     if runs == "code" and not (failure.message.startswith("MCP error -32") or _says_that_nothing_ran(failure.message)):
         return _of_program(failure, by_names, exit_code)
     for found in by_names:
-        if found is not Severity.VALIDATION:
+        if found is not FailureSeverity.VALIDATION:
             return _with_message(found, failure)
     if exit_code or runs == "shell":
         found = _of_command(failure, exit_code, command)
@@ -384,22 +388,22 @@ def classify(
     return _of_message(failure, names, answered=bool(by_names))
 
 
-def _with_message(found: Severity, failure: Failure) -> Severity:
+def _with_message(found: FailureSeverity, failure: RawFailure) -> FailureSeverity:
     """Return the severity that a name suggests if the message is not specific."""
     if not failure.message:
         return found
     text = failure.message[:MAX_MESSAGE_CHARS].lower()
     match found:
-        case Severity.TIMEOUT if _WAITED.search(text):
-            return Severity.VALIDATION
-        case Severity.TRANSIENT if "timeout of " in text and by_type(failure.code) is found:
-            return Severity.TIMEOUT  # ECONNABORTED is how Axios names its own time limit
-        case Severity.INVALID_INPUT if _FETCH_FAILED.match(text):
-            return Severity.TRANSIENT  # fetch() raises a TypeError for a lost connection
+        case FailureSeverity.TIMEOUT if _WAITED.search(text):
+            return FailureSeverity.VALIDATION
+        case FailureSeverity.TRANSIENT if "timeout of " in text and by_type(failure.code) is found:
+            return FailureSeverity.TIMEOUT  # ECONNABORTED is how Axios names its own time limit
+        case FailureSeverity.INVALID_INPUT if _FETCH_FAILED.match(text):
+            return FailureSeverity.TRANSIENT  # fetch() raises a TypeError for a lost connection
     return found
 
 
-def is_plain_answer(failure: Failure) -> bool:
+def is_plain_answer(failure: RawFailure) -> bool:
     """Whether a `validation` failure names no fault: the tool ran and declined, which is not by itself an error."""
     if failure.http_status is not None:
         return False
@@ -410,7 +414,7 @@ def is_plain_answer(failure: Failure) -> bool:
     return all(by_type(name) is None or _is_generic(name) for name in names)
 
 
-def is_of_own_class(failure: Failure) -> bool:
+def is_of_own_class(failure: RawFailure) -> bool:
     """Whether a failure is an exception of a class that the tool defines itself, and nothing else tells its kind."""
     message = failure.message[:MAX_MESSAGE_CHARS]
     name = failure.type
@@ -424,14 +428,14 @@ def is_of_own_class(failure: Failure) -> bool:
     return _named_in(message) is None and _status_in(message) is None and by_message(message) is None
 
 
-def declared(failure: Failure, exit_code: str, table: Mapping[str, str]) -> str:
+def declared(failure: RawFailure, exit_code: str, table: Mapping[str, str]) -> str:
     """Return the name by which a table of a tool's failures has one: type, code, HTTP status or exit code; or empty."""
     status = "" if failure.http_status is None else str(failure.http_status)
     names = (failure.type, failure.type.rpartition(".")[2], failure.code, status, exit_code)
     return next((name for name in names if name and name in table), "")
 
 
-def reported_by_tool(failure: Failure) -> Failure:
+def reported_by_tool(failure: RawFailure) -> RawFailure:
     """Return the failure in the result of an MCP server's tool, under the name that clients raise it by."""
     code = failure.type if exit_code_of(failure.type) else failure.code or failure.type
     return failure._replace(type=TOOL_ERROR, code=code)
@@ -447,7 +451,7 @@ def _is_generic(name: str) -> bool:
     return _plain(name) in _GENERIC
 
 
-def exit_code_in(failure: Failure, runs: Runs) -> str:
+def exit_code_in(failure: RawFailure, runs: Runs) -> str:
     """Return the exit code of a failure as text; empty without one."""
     found = exit_code_of(failure.type) or exit_code_of(failure.code)
     if found:
@@ -456,7 +460,7 @@ def exit_code_in(failure: Failure, runs: Runs) -> str:
     if code and len(code) <= 11 and code.lstrip("-").isdecimal():
         normal = normal_exit_code(int(code))
         if (runs == "shell" and not 400 <= int(normal) <= 599) or (
-            int(normal) <= 255 and by_exit_code(int(normal)) is not Severity.VALIDATION
+            int(normal) <= 255 and by_exit_code(int(normal)) is not FailureSeverity.VALIDATION
         ):
             return normal
     if runs == "shell" and ("ode" in failure.message or "tatus" in failure.message):
@@ -471,7 +475,7 @@ def exit_code_in(failure: Failure, runs: Runs) -> str:
     return normal_exit_code(int(told.group(1))) if told else ""
 
 
-def _of_program(failure: Failure, by_names: list[Severity], exit_code: str) -> Severity:
+def _of_program(failure: RawFailure, by_names: list[FailureSeverity], exit_code: str) -> FailureSeverity:
     """Classify the failure of a program: its exceptions are answers, unless it was cut off or killed."""
     if exit_code and (found := by_exit_code(int(exit_code))) in _PROGRAM_ENDS:
         return found
@@ -479,74 +483,76 @@ def _of_program(failure: Failure, by_names: list[Severity], exit_code: str) -> S
     if ended is not None:
         return ended
     if _CUT_OFF.search(failure.message[:MAX_MESSAGE_CHARS].lower()):
-        return Severity.TIMEOUT
-    return Severity.VALIDATION if any((failure.type, failure.message, exit_code)) else Severity.SERVER_ERROR
+        return FailureSeverity.TIMEOUT
+    return (
+        FailureSeverity.VALIDATION if any((failure.type, failure.message, exit_code)) else FailureSeverity.SERVER_ERROR
+    )
 
 
-def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | None:
+def _of_command(failure: RawFailure, exit_code: str, command: str) -> FailureSeverity | None:
     """Classify a command by its exit code and a refusal in its last lines; None if no exit code is reported."""
-    found = by_exit_code(int(exit_code), command) if exit_code else Severity.VALIDATION
-    if found is not Severity.VALIDATION:
+    found = by_exit_code(int(exit_code), command) if exit_code else FailureSeverity.VALIDATION
+    if found is not FailureSeverity.VALIDATION:
         return found
     if failure.message:
         if not exit_code and _says_that_nothing_ran(failure.message):
             return None
         tail = "\n".join(failure.message[-_TAIL_CHARS:].rstrip().lower().split("\n")[-_LAST_LINES:])
         if _COMMAND_DENIED.search(tail) and command not in _WALKERS:
-            return Severity.PERMISSION
+            return FailureSeverity.PERMISSION
         if not exit_code and tail.endswith("command not found"):
-            return Severity.NOT_FOUND
+            return FailureSeverity.NOT_FOUND
         if (not exit_code or int(exit_code) > 125) and _CUT_OFF.search(failure.message[:MAX_MESSAGE_CHARS].lower()):
-            return Severity.TIMEOUT
+            return FailureSeverity.TIMEOUT
     elif not exit_code and not failure.type:
         return None
-    return None if not exit_code and is_exception(failure.type[:MAX_TYPE_CHARS]) else Severity.VALIDATION
+    return None if not exit_code and is_exception(failure.type[:MAX_TYPE_CHARS]) else FailureSeverity.VALIDATION
 
 
 def _says_that_nothing_ran(message: str) -> bool:
     return 0 < len(message) <= _ONE_LINE_CHARS and _BROKEN_LINE.match(message.lower()) is not None
 
 
-def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severity:
+def _of_message(failure: RawFailure, names: list[str], *, answered: bool) -> FailureSeverity:
     """Return the severity of an error name in the message; else an answer, unless the tool itself failed."""
     message = failure.message[:MAX_MESSAGE_CHARS]
     if message and any(map(_speaks_sql, names)):
-        return by_message(message, _SQL_SEARCHES) or Severity.VALIDATION
+        return by_message(message, _SQL_SEARCHES) or FailureSeverity.VALIDATION
     raised = ""
-    found: Severity | None = None
+    found: FailureSeverity | None = None
     if message:
         if "Error" in message or "Exception" in message or "Fault" in message:
             every = _EXCEPTION.findall(message)
             raised = every[-1 if "Traceback" in message else 0] if every else ""
             found = by_type(raised) if raised else None
-            if found is not None and found is not Severity.VALIDATION:
+            if found is not None and found is not FailureSeverity.VALIDATION:
                 return _with_message(found, failure)
             answered = found is not None if raised else answered
         found = _named_in(message) or _status_in(message) or by_message(message)
         if _PANIC.match(message):
-            found = Severity.CRASH
+            found = FailureSeverity.CRASH
     if found is not None:
         return found
     if answered:
-        return Severity.VALIDATION
+        return FailureSeverity.VALIDATION
     broke = bool(raised) or not (names or message) or any(map(is_exception, names))
-    return Severity.SERVER_ERROR if broke else Severity.VALIDATION
+    return FailureSeverity.SERVER_ERROR if broke else FailureSeverity.VALIDATION
 
 
-def _named_in(message: str) -> Severity | None:
+def _named_in(message: str) -> FailureSeverity | None:
     """Severity of the error code that a message names: one word alone or in front, a gRPC status, the code of an AWS service."""
     if _ONE_WORD.match(message):
         return by_type(message)
     if told := _CODE_IN_FRONT.match(message):
         found = by_type(told.group(1))
-        return found if found is not Severity.VALIDATION else None
+        return found if found is not FailureSeverity.VALIDATION else None
     if "error: code = " in message or "rror occurred (" in message:
         told = _CODE_IN_TEXT.search(message)
         return by_type(told.group(1) or told.group(2)) if told else None
     return None
 
 
-def _status_in(message: str) -> Severity | None:
+def _status_in(message: str) -> FailureSeverity | None:
     """Return the severity of an HTTP status in a message (`HTTP 503`, `status code 429`, `404 Not Found`)."""
     text = message.lower()
     if not (
@@ -577,7 +583,7 @@ def _number(value: Any) -> int | None:
     return int(value)
 
 
-def failure_in_result(result: Any) -> Failure | None:
+def failure_in_result(result: Any) -> RawFailure | None:
     """The failure a raw result reports although its call "succeeded"; None if it reports none.
 
     A truthy `error`, a status of 400 or more, MCP's `isError: true`, or a non-zero exit code; `{"error": null}` is a
@@ -604,7 +610,7 @@ def _ended_with(fields: dict[str, Any]) -> int:
     return next((number for name in _EXIT_FIELDS if (number := _number(fields.get(name))) is not None), 0)
 
 
-def _reported_by(result: dict[str, Any]) -> Failure | None:
+def _reported_by(result: dict[str, Any]) -> RawFailure | None:
     error = result.get("error")
     status = (
         _number(result.get("http_status")) or _number(result.get("status_code")) or _number(result.get("statusCode"))
@@ -629,7 +635,7 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
     told = details.get("http_status") or details.get("status_code") or details.get("status")
     if status is None and (given := _number(told)) is not None and 400 <= given <= 599:
         status = given
-    return Failure(
+    return RawFailure(
         type=str(kind)[: MAX_TYPE_CHARS + 1],
         message=message,
         http_status=status if status is not None and status >= 400 else None,

@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
-from .danger import Danger, danger_of, is_suspect
-from .programs import NOTHING_ASKED, Asked, asked_by
+from .danger import CallDanger, danger_of, is_suspect
+from .programs import NOTHING_ASKED, CommandRequest, asked_by
 from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands, edits_first, waiting
 from .unfold import without_middle
@@ -41,13 +41,13 @@ class CommandLine(NamedTuple):
 
     word: str
     tool_class: ToolClass
-    danger: Danger
+    danger: CallDanger
     suspect: bool
     programs: tuple[str, ...] = ()
     waits: bool = False
     only_waits: bool = False
     edits: bool = False
-    asked: Asked = NOTHING_ASKED
+    asked: CommandRequest = NOTHING_ASKED
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:

@@ -21,7 +21,7 @@ from .unfold import (
     DOWNLOADERS,
     INTERPRETERS,
     RUNNERS,
-    Step,
+    UnfoldedCommand,
     decodes_into,
     input_of,
     interpreter,
@@ -33,7 +33,7 @@ from .unfold import (
 )
 
 
-class Danger(NamedTuple):
+class CallDanger(NamedTuple):
     """What a call would do that is dangerous or risky.
 
     Attributes:
@@ -52,7 +52,7 @@ class Danger(NamedTuple):
         return self.kind in _BLOCKING
 
 
-NO_DANGER = Danger()
+NO_DANGER = CallDanger()
 _BLOCKING = frozenset(
     {DangerKind.ROOT, DangerKind.DISK, DangerKind.CREDENTIALS, DangerKind.FORK_BOMB, DangerKind.PATTERN}
 )
@@ -143,7 +143,7 @@ _POWERSHELL_DOWNLOAD = re.compile(
 _POWERSHELL_RUN = re.compile(r"(?:^|[|;&({\s])(?:iex|Invoke-Expression)\b", re.IGNORECASE)
 
 
-def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
+def danger_of(line: str, commands: Sequence[SimpleCommand]) -> CallDanger:
     """Return the danger of a command line, given with its commands as `shell` parses them."""
     seen = _TO_NOTHING.sub("", line) if _NOTHING in line else line
     if not (len(line) > MAX_COMMAND_CHARS and _has_sign(line)) and not _may_be_dangerous(seen, commands):
@@ -152,21 +152,21 @@ def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
         line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
     forks = "{" in line and "|" in line and "&" in line and ("(" in line or "function" in line)
     if forks and occurs(_FORK_BOMB, line):
-        return Danger(DangerKind.FORK_BOMB, "start processes without end")
+        return CallDanger(DangerKind.FORK_BOMB, "start processes without end")
     fetches = _POWERSHELL_RUN.search(line) is not None and _POWERSHELL_DOWNLOAD.search(line) is not None
-    return _worst_of(steps_of(line), Danger(DangerKind.DOWNLOAD, _RUNS_DOWNLOAD) if fetches else NO_DANGER)
+    return _worst_of(steps_of(line), CallDanger(DangerKind.DOWNLOAD, _RUNS_DOWNLOAD) if fetches else NO_DANGER)
 
 
-def danger_of_program(program: str) -> Danger:
+def danger_of_program(program: str) -> CallDanger:
     """Return the danger of a program in another language than a shell's: that of the commands that it runs."""
     return _worst_of(steps_of_program(program)) if _has_sign(program) else NO_DANGER
 
 
-def _worst_of(steps: Iterable[Step], worst: Danger = NO_DANGER) -> Danger:
+def _worst_of(steps: Iterable[UnfoldedCommand], worst: CallDanger = NO_DANGER) -> CallDanger:
     for step in steps:
         found = _danger_of(step) or _risk_of(step)
         if found is not None and (worst.kind is None or _RANK[found[0]] < _RANK[worst.kind]):
-            worst = Danger(*found, step.name)
+            worst = CallDanger(*found, step.name)
     return worst
 
 
@@ -285,7 +285,7 @@ def _may_be_harmful(word: str) -> bool:
     return "$" in word or "`" in word
 
 
-def _recursive(step: Step) -> bool:
+def _recursive(step: UnfoldedCommand) -> bool:
     return any(
         (len(word) > 3 and "--recursive".startswith(word)) or (word[:2] != "--" and ("r" in word or "R" in word))
         for word in step.words[1:]
@@ -293,7 +293,7 @@ def _recursive(step: Step) -> bool:
     )
 
 
-def _operands(step: Step) -> list[str]:
+def _operands(step: UnfoldedCommand) -> list[str]:
     words = [word for word in step.words[1:] if word[:1] != "-"]
     return [_resolved(each, step.directory) for word in words for each in (_choices(word) if "{" in word else (word,))]
 
@@ -327,7 +327,7 @@ def _is_root(path: str) -> bool:
     return _ROOT.match(path) is not None or _WINDOWS_ROOT.match(path) is not None
 
 
-def _moved(step: Step) -> tuple[list[str], str]:
+def _moved(step: UnfoldedCommand) -> tuple[list[str], str]:
     """Return sources and target of a command that copies or moves."""
     words = step.words
     for at, word in enumerate(words[:-1]):
@@ -338,7 +338,7 @@ def _moved(step: Step) -> tuple[list[str], str]:
     return operands[:-1], operands[-1] if operands else ""
 
 
-def _danger_of(step: Step) -> tuple[DangerKind, str] | None:
+def _danger_of(step: UnfoldedCommand) -> tuple[DangerKind, str] | None:
     """Return kind and text of the danger of one command; None without any."""
     name, words = step.name, step.words
     if _writes_to_disk(step):
@@ -369,7 +369,7 @@ def _danger_of(step: Step) -> tuple[DangerKind, str] | None:
     return (DangerKind.CREDENTIALS, WRITES_CREDENTIALS) if any(map(_CREDENTIALS.search, targets)) else None
 
 
-def _writes_to_disk(step: Step) -> bool:
+def _writes_to_disk(step: UnfoldedCommand) -> bool:
     name, words = step.name, step.words
     if any(map(_RAW_DISK.match, step.writes)):
         return True
@@ -380,7 +380,7 @@ def _writes_to_disk(step: Step) -> bool:
     return name in _DISK_TOOLS and any(map(_RAW_DISK.match, words[-1:] if name in {"cp", "mv"} else words[1:]))
 
 
-def _windows_danger(name: str, step: Step) -> tuple[DangerKind, str] | None:
+def _windows_danger(name: str, step: UnfoldedCommand) -> tuple[DangerKind, str] | None:
     lower = [word.lower() for word in step.words[1:]]
     if name in {"format-volume", "clear-disk", "initialize-disk"}:
         return DangerKind.DISK, "erase a disk"
@@ -390,7 +390,7 @@ def _windows_danger(name: str, step: Step) -> tuple[DangerKind, str] | None:
     return (DangerKind.ROOT, _REMOVES) if deep and any(map(_is_root, _operands(step))) else None
 
 
-def _risk_of(step: Step) -> tuple[DangerKind, str] | None:
+def _risk_of(step: UnfoldedCommand) -> tuple[DangerKind, str] | None:
     """Return kind and text of the risk of one command; None without any."""
     name, words = step.name, step.words
     if step.fetched:

@@ -12,13 +12,13 @@ import re
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
-from ...schemas.vocabulary import Severity
+from ...schemas.vocabulary import FailureSeverity
 from ...security.redaction import redact_text
 from .hosts import host_in_message, host_of_url, is_loopback
 from .program_table import SERVICES
 from .word_search import WordSearch
 
-__all__ = ["Missing", "is_loopback", "missing_in", "restored_by"]
+__all__ = ["MissingPart", "is_loopback", "missing_in", "restored_by"]
 
 HEAD_CHARS = 3000
 TAIL_CHARS = 1000
@@ -31,7 +31,7 @@ MAX_MENTIONS = 16
 MissingKind = Literal["program", "module", "credential", "host", "network"]
 
 
-class Missing(NamedTuple):
+class MissingPart(NamedTuple):
     """What is missing around a tool.
 
     Attributes:
@@ -191,9 +191,9 @@ def missing_in(
     command_word: str,
     request: str,
     service: str,
-    severity: Severity | None,
+    severity: FailureSeverity | None,
     http_status: int | None = None,
-) -> Missing | None:
+) -> MissingPart | None:
     """Return what a failure says is missing around the tool; None if it says nothing of the kind.
 
     Of a success that is a shell's short output only a missing program counts (a pipe hides the exit code):
@@ -215,33 +215,33 @@ def missing_in(
 
 
 def _missing_in(
-    message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
-) -> Missing | None:
+    message: str, tool_name: str, command_word: str, request: str, service: str, severity: FailureSeverity | None
+) -> MissingPart | None:
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
     low = text.lower()
-    if severity is not Severity.TIMEOUT and not _TELLING.finds_any(low):
+    if severity is not FailureSeverity.TIMEOUT and not _TELLING.finds_any(low):
         return None
     if (program := _program_in(text)) and (program in request or not request.lstrip().startswith(("`", "$("))):
-        return Missing("program", program)  # else output of a substitution was run as a command
+        return MissingPart("program", program)  # else output of a substitution was run as a command
     if severity is None:
         return None
     if module := _module_in(text):
-        return Missing("module", module)
+        return MissingPart("module", module)
     manager = _manager(command_word, request)
     if _is_refused(low, severity) and not (command_word and _CHECKS.search(request.lower())):
         caller = _SOME_API if command_word in _INTERPRETERS else command_word or tool_name
-        return Missing("credential", _refused_by(low, request, command_word) or service or caller)
+        return MissingPart("credential", _refused_by(low, request, command_word) or service or caller)
     if any(map(low.__contains__, _AWAY)):
         host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_of_url(request)
         if manager and not (host and host in request):
-            return Missing("network", manager)
-        return Missing("host", host) if host else None
-    if manager and (severity is Severity.TIMEOUT or any(map(low.__contains__, _TIMED_OUT))):
-        return Missing("network", manager)
+            return MissingPart("network", manager)
+        return MissingPart("host", host) if host else None
+    if manager and (severity is FailureSeverity.TIMEOUT or any(map(low.__contains__, _TIMED_OUT))):
+        return MissingPart("network", manager)
     return None
 
 
-def restored_by(missing: Missing, *, programs: Collection[str], request: str, tool: str) -> bool:
+def restored_by(missing: MissingPart, *, programs: Collection[str], request: str, tool: str) -> bool:
     """Whether a successful call shows that a missing thing is there again.
 
     A host on this machine may also be back after any success of unknown effect: its caller knows that.
@@ -299,10 +299,10 @@ def _module_in(text: str) -> str:
     return next((name for name in found.groups() if name), "") if found else ""
 
 
-def _is_refused(text: str, severity: Severity) -> bool:
+def _is_refused(text: str, severity: FailureSeverity) -> bool:
     if any(map(text.__contains__, _CREDENTIAL)):
         return True
-    return "401" in text and (severity is Severity.PERMISSION or _401.search(text) is not None)
+    return "401" in text and (severity is FailureSeverity.PERMISSION or _401.search(text) is not None)
 
 
 def _refused_by(text: str, request: str, program: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ...schemas.vocabulary import Severity
+from ...schemas.vocabulary import FailureSeverity
 
 MAX_TYPE_CHARS = 256
 """Longest error type or code; longer texts are not read and not cached."""
@@ -55,14 +55,14 @@ _CRASH_TO = 159
 _WINDOWS_FAULT = 0xC0000000
 _UNSIGNED = 1 << 32
 _BY_EXIT_CODE = {
-    124: Severity.TIMEOUT,  # timeout(1)
-    126: Severity.PERMISSION,  # found, but not executable
-    127: Severity.NOT_FOUND,  # no such command
-    141: Severity.VALIDATION,  # SIGPIPE: whoever read from it had enough
-    142: Severity.TIMEOUT,  # SIGALRM
-    143: Severity.VALIDATION,  # SIGTERM: somebody ended it
-    152: Severity.TIMEOUT,  # SIGXCPU: its processor time is used up
-    0xC000013A: Severity.VALIDATION,  # Ctrl-C on Windows
+    124: FailureSeverity.TIMEOUT,  # timeout(1)
+    126: FailureSeverity.PERMISSION,  # found, but not executable
+    127: FailureSeverity.NOT_FOUND,  # no such command
+    141: FailureSeverity.VALIDATION,  # SIGPIPE: whoever read from it had enough
+    142: FailureSeverity.TIMEOUT,  # SIGALRM
+    143: FailureSeverity.VALIDATION,  # SIGTERM: somebody ended it
+    152: FailureSeverity.TIMEOUT,  # SIGXCPU: its processor time is used up
+    0xC000013A: FailureSeverity.VALIDATION,  # Ctrl-C on Windows
 }
 _REMOTE_COMMANDS = frozenset({"ssh", "scp", "sftp", "sshpass", "mosh", "autossh"})
 _CONNECTION_LOST = 255
@@ -88,18 +88,18 @@ def neutral_reason(error_type: str, message: str = "") -> str:
     return "cancelled" if _STOPPED.match(head, start) else ""
 
 
-def by_exit_code(code: int, command: str = "") -> Severity:
+def by_exit_code(code: int, command: str = "") -> FailureSeverity:
     """Severity of a command's exit code, as `normal_exit_code` gives it; `command` is the word of the command.
 
     1 to 125 are answers, and so are 128 (git's own), 129 (usage; SIGHUP), 130 (Ctrl-C) and 143 (SIGTERM).
     """
     if code == _CONNECTION_LOST and command in _REMOTE_COMMANDS:
-        return Severity.TRANSIENT
+        return FailureSeverity.TRANSIENT
     known = _BY_EXIT_CODE.get(code)
     if known is not None:
         return known
     broken = _CRASH_FROM <= code <= _CRASH_TO or code >= _WINDOWS_FAULT
-    return Severity.CRASH if broken else Severity.VALIDATION
+    return FailureSeverity.CRASH if broken else FailureSeverity.VALIDATION
 
 
 @lru_cache(maxsize=2048)

@@ -287,7 +287,7 @@ class ShellCommand(NamedTuple):
     shown: str
 
 
-class Family(NamedTuple):
+class ToolFamily(NamedTuple):
     """Properties of a tool's targets, by its name.
 
     Attributes:
@@ -302,23 +302,23 @@ class Family(NamedTuple):
 NO_FAMILIES: Mapping[str, str] = {}
 
 
-def family_of(tool_name: str, families: Mapping[str, str] = NO_FAMILIES) -> Family:
+def family_of(tool_name: str, families: Mapping[str, str] = NO_FAMILIES) -> ToolFamily:
     """Return the family of a tool: the first matching configured name or glob, else by its name."""
     return _family_by_rules(tool_name, tuple(families.items())) if families else _family_by_name(tool_name)
 
 
 @lru_cache(maxsize=4096)
-def _family_by_rules(tool_name: str, families: tuple[tuple[str, str], ...]) -> Family:
+def _family_by_rules(tool_name: str, families: tuple[tuple[str, str], ...]) -> ToolFamily:
     family = _family_by_name(tool_name)
     kind = next((kind for pattern, kind in families if tool_name == pattern or fnmatchcase(tool_name, pattern)), "")
     return family._replace(kind=kind) if kind else family
 
 
 @lru_cache(maxsize=4096)
-def _family_by_name(tool_name: str) -> Family:
+def _family_by_name(tool_name: str) -> ToolFamily:
     server, plain = mcp_server(tool_name), _plain_name(tool_name)
     kind = next((kind for kind, names in _FAMILIES.items() if plain in names), "")
-    return Family(kind, server)
+    return ToolFamily(kind, server)
 
 
 @lru_cache(maxsize=4096)

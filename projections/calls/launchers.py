@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class _Launcher(NamedTuple):
+class _LauncherSyntax(NamedTuple):
     """Syntax of a launcher: which of its words are its own, and where its command begins.
 
     Attributes:
@@ -27,8 +27,8 @@ class _Launcher(NamedTuple):
     joined: bool = False
 
 
-def _launcher(valued: str = "", operands: int = 0, *, joined: bool = False) -> _Launcher:
-    return _Launcher(frozenset(valued.split()), operands, joined)
+def _launcher(valued: str = "", operands: int = 0, *, joined: bool = False) -> _LauncherSyntax:
+    return _LauncherSyntax(frozenset(valued.split()), operands, joined)
 
 
 _LAUNCHERS = {
@@ -78,36 +78,36 @@ _CONTAINER_VALUED = frozenset(
 )
 
 
-class Launched(NamedTuple):
+class LaunchedCommand(NamedTuple):
     """Command of a launcher: words, or a line for a shell; both empty if unknown."""
 
     words: list[str]
     line: str = ""
 
 
-def launched(name: str, words: list[str]) -> Launched:
+def launched(name: str, words: list[str]) -> LaunchedCommand:
     """Return the command that a launcher runs, of which `words` is the call."""
     if name in {"docker", "podman"}:
-        return Launched(_in_container(words))
+        return LaunchedCommand(_in_container(words))
     if name == "git":
-        return Launched([], _git_alias(words))
+        return LaunchedCommand([], _git_alias(words))
     if name in _SCRIPTED:
         for at, word in enumerate(words[1:-1], start=1):
             if word == "--command" or (word[:1] == "-" and word[:2] != "--" and word.endswith("c")):
-                return Launched([], words[at + 1])
+                return LaunchedCommand([], words[at + 1])
     how = _LAUNCHERS.get(name)
     if how is None:
-        return Launched([])
+        return LaunchedCommand([])
     subcommands = _SUBCOMMANDS.get(name)
     if subcommands is not None and not subcommands.intersection(words[1:4]):
-        return Launched([])
+        return LaunchedCommand([])
     rest = _without_options(words[1:], how.valued)
     for _ in range(how.operands):
         rest = _without_options(rest[1:], how.valued)
     if name == "parallel" and ":::" in rest:
         at = rest.index(":::")
         rest = [*rest[:at], *rest[at + 1 : at + 2]]
-    return Launched([], " ".join(rest)) if how.joined else Launched(rest)
+    return LaunchedCommand([], " ".join(rest)) if how.joined else LaunchedCommand(rest)
 
 
 def _without_options(words: list[str], valued: frozenset[str]) -> list[str]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from .command_line import read
 from .shell import SHELLS
-from .unfold import Step, steps_of, unquoted
+from .unfold import UnfoldedCommand, steps_of, unquoted
 
 MAX_NAMES = 64
 """Largest number of different commands of a line that are asked about."""
@@ -90,7 +90,7 @@ def _commands_in(line: str, windows: bool, depth: int) -> tuple[str, ...]:  # no
     return tuple(name for name in names if _NAME.match(name))[:MAX_NAMES]
 
 
-def _lines_of(step: Step) -> list[str]:
+def _lines_of(step: UnfoldedCommand) -> list[str]:
     """Return the lines that a program runs: after its own words, and in its options."""
     words = [unquoted(word) for word in step.words]
     rest: Sequence[str] = words[1:]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Answer(NamedTuple):
+class AnsweringPrograms(NamedTuple):
     """Exit codes by which programs answer, in the words of a grep: nothing found, not equal, not yet.
 
     Attributes:
@@ -34,9 +34,9 @@ class Answer(NamedTuple):
 
 def _answer(
     programs: str, codes: tuple[int, ...], means: str, source: str = "", *, sub: str = "", opt: str = "", says: str = ""
-) -> Answer:
+) -> AnsweringPrograms:
     alternatives = tuple(sub.split("|")) if sub else ()
-    return Answer(
+    return AnsweringPrograms(
         tuple(programs.split()),
         codes,
         means,
@@ -47,7 +47,7 @@ def _answer(
     )
 
 
-ANSWERS: tuple[Answer, ...] = (
+ANSWERS: tuple[AnsweringPrograms, ...] = (
     # Searches
     _answer("grep egrep fgrep zgrep bzgrep xzgrep zstdgrep pcregrep pcre2grep ugrep", (1,), "no line selected"),
     _answer("rg ag ack pt", (1,), "no match"),
@@ -157,7 +157,7 @@ ANSWERS: tuple[Answer, ...] = (
 )  # fmt: skip
 
 
-class Service(NamedTuple):
+class ServiceSigns(NamedTuple):
     """How programs say that the service behind them is away or refuses.
 
     Attributes:
@@ -215,8 +215,8 @@ def _service(
     sub: str = "",
     runs: str = "",
     source: str = "",
-) -> Service:
-    return Service(
+) -> ServiceSigns:
+    return ServiceSigns(
         tuple(programs.split()),
         default,
         away,
@@ -243,7 +243,7 @@ _SOCKET = (
     "cannot connect to the docker daemon|is the docker daemon running|error during connect|cannot connect to podman"
 )
 
-SERVICES: tuple[Service, ...] = (
+SERVICES: tuple[ServiceSigns, ...] = (
     # HTTP and files
     _service("curl", away=(5, 6, 7, 28, 35, 52, 56), refused=(67,), statuses=True, operand="url",
              valued="""-o --output -H --header -X --request -d --data --data-raw --data-binary --data-urlencode --json -u --user

@@ -13,7 +13,16 @@ from typing import Literal, NamedTuple
 
 from ...security.redaction import redact_text
 from .hosts import host_in_message, host_of_url, named
-from .program_table import ANSWERS, FILTERS, QUIET, SERVICES, SHARED_AWAY, SHARED_REFUSED, Answer, Service
+from .program_table import (
+    ANSWERS,
+    FILTERS,
+    QUIET,
+    SERVICES,
+    SHARED_AWAY,
+    SHARED_REFUSED,
+    AnsweringPrograms,
+    ServiceSigns,
+)
 from .shell import SimpleCommand
 
 HEAD_CHARS = 3000
@@ -24,8 +33,8 @@ MAX_WORDS = 64
 """Number of words of a command that are looked at."""
 
 
-def _by_program(rows: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
-    found: dict[str, tuple[Answer, ...]] = {}
+def _by_program(rows: Iterable[AnsweringPrograms]) -> dict[str, tuple[AnsweringPrograms, ...]]:
+    found: dict[str, tuple[AnsweringPrograms, ...]] = {}
     for row in rows:
         for program in row.programs:
             found[program] = (*found.get(program, ()), row)
@@ -35,7 +44,7 @@ def _by_program(rows: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
 _ANSWERS = _by_program(ANSWERS)
 _SERVICES = {program: row for row in SERVICES for program in row.programs}
 _KNOWN = _ANSWERS.keys() | _SERVICES.keys()
-_ANY_SERVICE = Service((), login=True, statuses=True)
+_ANY_SERVICE = ServiceSigns((), login=True, statuses=True)
 """What a service that rules name for a program is read by."""
 
 _VALUED = frozenset(
@@ -71,7 +80,7 @@ AnswerCodes = tuple[tuple[int, tuple[str, ...]], ...]
 """Exit codes that are answers, each with texts of which the message must have one; without texts any message does."""
 
 
-class Asked(NamedTuple):
+class CommandRequest(NamedTuple):
     """What a command line asks, as far as its failure is judged by it.
 
     Attributes:
@@ -89,10 +98,10 @@ class Asked(NamedTuple):
     own_words: bool = False
 
 
-NOTHING_ASKED = Asked()
+NOTHING_ASKED = CommandRequest()
 
 
-class Reading(NamedTuple):
+class FailureReading(NamedTuple):
     """What a command line's failure says.
 
     Attributes:
@@ -106,17 +115,17 @@ class Reading(NamedTuple):
     service: str = ""
 
 
-NOTHING = Reading()
+NOTHING = FailureReading()
 
 
 def read_failure(
     commands: Sequence[SimpleCommand], exit_code: int | None, message: str, own: Mapping[str, str] | None = None
-) -> Reading:
+) -> FailureReading:
     """Read the failure of a command line; `own` are services of programs by rules (`tools.programs`)."""
     return read(asked_by(commands, own or {}), exit_code, message)
 
 
-def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked:
+def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> CommandRequest:
     """Return what a command line asks: of the commands that its exit code can come from."""
     if not own and _KNOWN.isdisjoint([command.name for command in commands]):
         return NOTHING_ASKED
@@ -137,17 +146,17 @@ def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked
                 continue
             words = command.words[1:MAX_WORDS]
             host = own.get(command.name) or _host_of_line(row, words)
-            return Asked(
+            return CommandRequest(
                 found,
                 command.name,
                 host if redact_text(host) == host else "",
                 last=command is pipeline[-1] and pipeline is pipelines[-1],
                 own_words=_is_subcommand(row.runs, words),
             )
-    return Asked(found) if found else NOTHING_ASKED
+    return CommandRequest(found) if found else NOTHING_ASKED
 
 
-def read(asked: Asked, exit_code: int | None, message: str) -> Reading:
+def read(asked: CommandRequest, exit_code: int | None, message: str) -> FailureReading:
     """Read a failure of a command line that asked something; its exit code is None if nobody reported one."""
     if not asked.answers and not asked.program:
         return NOTHING
@@ -157,21 +166,21 @@ def read(asked: Asked, exit_code: int | None, message: str) -> Reading:
         row = _SERVICES.get(asked.program, _ANY_SERVICE)
         kind = _kind(row, asked, exit_code, text)
         if kind and (service := _name_of(row, asked, kind, text)):
-            return Reading(kind=kind, service=service)
+            return FailureReading(kind=kind, service=service)
     for code, says in asked.answers:
         if code == exit_code and (not says or _has(text, says)) and not _COMPLAINT.search(text):
-            return Reading(answer=True)
+            return FailureReading(answer=True)
     return NOTHING
 
 
-def service_asked(asked: Asked) -> str:
+def service_asked(asked: CommandRequest) -> str:
     """Return the service that a successful line has talked to; empty if neither it nor the table surely names one."""
     if asked.host or asked.own_words or asked.program not in _SERVICES:
         return asked.host
     return _SERVICES[asked.program].default
 
 
-def _kind(row: Service, asked: Asked, exit_code: int | None, text: str) -> Literal["", "away", "refused"]:
+def _kind(row: ServiceSigns, asked: CommandRequest, exit_code: int | None, text: str) -> Literal["", "away", "refused"]:
     code = exit_code if asked.last else None
     if asked.program == "curl" and (told := _CURL.search(text)):
         code = int(told.group(1))
@@ -199,7 +208,7 @@ def _status_in(text: str) -> int:
     return 0
 
 
-def _name_of(row: Service, asked: Asked, kind: str, text: str) -> str:
+def _name_of(row: ServiceSigns, asked: CommandRequest, kind: str, text: str) -> str:
     """Return the name of a service: as the line has it, else the message, else by default."""
     told = "" if kind == "refused" and row.default else host_in_message(text)
     if row.login and row.default and told.endswith("." + row.default):
@@ -279,7 +288,7 @@ def _both(one: dict[int, tuple[str, ...]], other: dict[int, tuple[str, ...]]) ->
     return {code: (*says, *other[code]) for code, says in one.items() if code in other}
 
 
-def _service_of(command: SimpleCommand, own: Mapping[str, str]) -> Service | None:
+def _service_of(command: SimpleCommand, own: Mapping[str, str]) -> ServiceSigns | None:
     """Return the row of the service that a command talks to, by rules and by the table; None if to none."""
     if command.name in own:
         return _SERVICES.get(command.name, _ANY_SERVICE) if own[command.name] else None
@@ -290,7 +299,7 @@ def _service_of(command: SimpleCommand, own: Mapping[str, str]) -> Service | Non
     return row if talks else None
 
 
-def _host_of_line(row: Service, words: Sequence[str]) -> str:
+def _host_of_line(row: ServiceSigns, words: Sequence[str]) -> str:
     """Return the host that a command's words name; empty if they name none."""
     port = _option(words, row.port_options)
     if value := _option(words, row.host_options):
@@ -312,7 +321,7 @@ def _host_of_line(row: Service, words: Sequence[str]) -> str:
     return named(row.default.rpartition(":")[0], port) if port and _default_port(row) else ""
 
 
-def _default_port(row: Service) -> str:
+def _default_port(row: ServiceSigns) -> str:
     """Return the port at which a program's service listens by default; empty if it has none."""
     port = row.default.rpartition(":")[2]
     return port if port.isdecimal() else ""

@@ -90,7 +90,7 @@ _NARROWING = frozenset(
 
 
 @dataclass(slots=True)
-class Step:
+class UnfoldedCommand:
     """Simple command.
 
     Attributes:
@@ -108,22 +108,22 @@ class Step:
     writes: list[str] = field(default_factory=list)
     privileged: str = ""
     name: str = ""
-    upstream: list[Step] = field(default_factory=list)
+    upstream: list[UnfoldedCommand] = field(default_factory=list)
     stdin: str | None = None
     directory: str = ""
     fetched: bool = False
 
 
-def steps_of(script: str) -> list[Step]:
+def steps_of(script: str) -> list[UnfoldedCommand]:
     """Return all commands that a script runs, in order."""
-    reader = _Reader({})
+    reader = _ScriptReader({})
     reader.read(without_middle(script), 0)
     return reader.steps
 
 
-def steps_of_program(program: str) -> list[Step]:
+def steps_of_program(program: str) -> list[UnfoldedCommand]:
     """Return all commands that a program in another language runs, in order."""
-    reader = _Reader({})
+    reader = _ScriptReader({})
     reader.run_program(without_middle(program))
     return reader.steps
 
@@ -139,7 +139,7 @@ def interpreter(name: str) -> str:
     return plain if plain in INTERPRETERS else name
 
 
-def runs_its_input(step: Step) -> bool:
+def runs_its_input(step: UnfoldedCommand) -> bool:
     """Whether a command runs its input as a program."""
     options = _PROGRAMS.get(step.name)
     if options is None:
@@ -160,12 +160,12 @@ def runs_its_input(step: Step) -> bool:
     return True
 
 
-def decodes_into(step: Step) -> bool:
+def decodes_into(step: UnfoldedCommand) -> bool:
     """Whether a command's input is the output of a decoder."""
     return any(up.name in _DECODERS and (len(up.words) > 1 or up.name == "rev") for up in step.upstream)
 
 
-def _literal_output(step: Step) -> str | None:
+def _literal_output(step: UnfoldedCommand) -> str | None:
     """Return the output of a command, if its words determine it."""
     name, words = step.name, step.words[1:]
     if name == "echo":
@@ -194,7 +194,7 @@ def without_middle(line: str) -> str:
     return line if len(line) <= MAX_SCRIPT_CHARS else line[: MAX_SCRIPT_CHARS - end] + line[-end:]
 
 
-def input_of(step: Step) -> str | None:
+def input_of(step: UnfoldedCommand) -> str | None:
     """Return the input of a command, if the line determines it."""
     if step.stdin is not None:
         return step.stdin
@@ -202,34 +202,34 @@ def input_of(step: Step) -> str | None:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _CommandDraft:
     """Partially parsed simple command."""
 
     words: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
-    upstream: list[Step] = field(default_factory=list)
+    upstream: list[UnfoldedCommand] = field(default_factory=list)
     stdin: str | None = None
 
 
 @dataclass(slots=True)
-class _Place:
+class _ScriptPosition:
     """Reading position in a script: its text, the command being read, the ones before it, groups that are open."""
 
     text: str
     position: int = 0
-    draft: _Draft = field(default_factory=_Draft)
-    last: list[Step] = field(default_factory=list)
+    draft: _CommandDraft = field(default_factory=_CommandDraft)
+    last: list[UnfoldedCommand] = field(default_factory=list)
     outer: list[tuple[str, int]] = field(default_factory=list)
     here: list[tuple[str, bool]] = field(default_factory=list)
 
 
-class _Reader:
+class _ScriptReader:
     """Parses scripts, tracking the variables and the directory that they set."""
 
     def __init__(self, variables: dict[str, str]) -> None:
         self.variables = variables
         self.directory = ""
-        self.steps: list[Step] = []
+        self.steps: list[UnfoldedCommand] = []
         self.aliases: dict[str, str] = {}
         self.files: dict[str, str] = {}
 
@@ -237,7 +237,7 @@ class _Reader:
         """Parse a script."""
         if depth > MAX_DEPTH or len(self.steps) > MAX_COMMANDS:
             return
-        at = _Place(text)
+        at = _ScriptPosition(text)
         while at.position < len(at.text):
             character = at.text[at.position]
             if character in " \t\r":
@@ -267,12 +267,12 @@ class _Reader:
                     at.draft.words += word.split()  # a variable that held several words
         self._end(at, depth)
 
-    def _end(self, at: _Place, depth: int) -> None:
+    def _end(self, at: _ScriptPosition, depth: int) -> None:
         """Add the command being parsed, if any."""
         if at.draft.words or at.draft.writes:
             at.last = self._command(at.draft, depth)
 
-    def _operate(self, at: _Place, operator: str, depth: int) -> None:
+    def _operate(self, at: _ScriptPosition, operator: str, depth: int) -> None:
         """Handle the end of a command, or the start or end of a group."""
         if operator == "\n" and at.draft.upstream and not at.draft.words and not at.here:
             return  # a pipe goes on in the next line
@@ -287,11 +287,11 @@ class _Reader:
             self.directory = directory if operator == ")" else self.directory
             at.last = self.steps[begun:]
         upstream = at.draft.upstream if piped or operator in {"(", ")", "}"} else []
-        at.draft = _Draft(upstream=[*reversed(at.last), *upstream] if piped else upstream)
+        at.draft = _CommandDraft(upstream=[*reversed(at.last), *upstream] if piped else upstream)
         if operator not in {"(", ")", "}"}:
             at.last = []
 
-    def _redirect(self, at: _Place, kind: str, depth: int) -> None:
+    def _redirect(self, at: _ScriptPosition, kind: str, depth: int) -> None:
         """Parse a redirection or a process substitution."""
         text, draft = at.text, at.draft
         if kind in {"<", ">"} and text.startswith("(", at.position):
@@ -317,7 +317,7 @@ class _Reader:
         elif ">" in kind and not kind.endswith("&") and word != "/dev/null":
             draft.writes.append(self._path(word))
 
-    def _take_bodies(self, at: _Place, depth: int, position: int) -> None:
+    def _take_bodies(self, at: _ScriptPosition, depth: int, position: int) -> None:
         """Take the bodies of here-documents out of a text: what the command reads; substitutions in them do run."""
         waiting, at.here = at.here, []
         start = at.text.find("\n", position)
@@ -331,9 +331,9 @@ class _Reader:
                 self._substitutions(body, depth)
         at.text = at.text[: start + 1] + at.text[after:]
 
-    def _inner(self, body: str, depth: int) -> list[Step]:
+    def _inner(self, body: str, depth: int) -> list[UnfoldedCommand]:
         """Parse the commands of a substitution, which run, too."""
-        inner = _Reader(dict(self.variables))
+        inner = _ScriptReader(dict(self.variables))
         inner.directory = self.directory
         inner.read(body, depth + 1)
         self.steps += inner.steps
@@ -456,7 +456,7 @@ class _Reader:
             return word
         return posixpath.join(self.directory, word)
 
-    def _command(self, draft: _Draft, depth: int) -> list[Step]:
+    def _command(self, draft: _CommandDraft, depth: int) -> list[UnfoldedCommand]:
         """Add a command, and the commands that it runs."""
         words = draft.words
         if words and words[0] in LOOP_HEADS:
@@ -470,7 +470,7 @@ class _Reader:
         name = plain[0].rpartition("/")[2] if plain else ""
         name = interpreter(name) if name[-1:].isdigit() else name
         first = len(self.steps)
-        step = Step(plain, draft.writes, privileged, name, list(draft.upstream), draft.stdin, self.directory)
+        step = UnfoldedCommand(plain, draft.writes, privileged, name, list(draft.upstream), draft.stdin, self.directory)
         self.steps.append(step)
         step.fetched = bool(plain) and DOWNLOAD in plain[0]
         if script is None and name == "eval":
@@ -488,7 +488,7 @@ class _Reader:
             _take_arguments(step, words)
         return self.steps[first:]
 
-    def _open(self, step: Step, depth: int) -> None:
+    def _open(self, step: UnfoldedCommand, depth: int) -> None:
         """Parse the commands that a command runs, by its own syntax."""
         name, words = step.name, step.words
         if name in self.aliases:
@@ -503,30 +503,30 @@ class _Reader:
         elif text := self._written(words[0]):
             self._run(text, step.privileged, depth)
 
-    def trap(self, step: Step, depth: int) -> None:
+    def trap(self, step: UnfoldedCommand, depth: int) -> None:
         if len(step.words) > 2:
             self._run(step.words[1], step.privileged, depth)
 
-    def alias(self, step: Step, _depth: int) -> None:
+    def alias(self, step: UnfoldedCommand, _depth: int) -> None:
         for word in step.words[1:]:
             name, _, line = word.partition("=")
             self.aliases[name] = line
 
-    def source(self, step: Step, depth: int) -> None:
+    def source(self, step: UnfoldedCommand, depth: int) -> None:
         words = step.words
         step.fetched = any(DOWNLOAD in word for word in words[1:])
         if len(words) > 1 and words[1].startswith(("/dev/stdin", "/dev/fd/")):
             self._run(input_of(step) or "", step.privileged, depth)
 
-    def change_directory(self, step: Step, _depth: int) -> None:
+    def change_directory(self, step: UnfoldedCommand, _depth: int) -> None:
         targets = [word for word in step.words[1:] if word[:1] != "-"]
         self._enter(targets[0] if targets else "~" if len(step.words) < 2 else "-")
 
-    def schedule(self, step: Step, depth: int) -> None:
+    def schedule(self, step: UnfoldedCommand, depth: int) -> None:
         lines = (input_of(step) or "").translate(_UNQUOTED)
         self._run(_SCHEDULE.sub("", lines), step.privileged, depth)
 
-    def powershell(self, step: Step, depth: int) -> None:
+    def powershell(self, step: UnfoldedCommand, depth: int) -> None:
         self._run(_encoded(step.words), step.privileged, depth)
 
     def _assign(self, words: list[str]) -> None:
@@ -542,12 +542,12 @@ class _Reader:
         known = self.directory or directory[:1] in {"/", "~", "$"}
         self.directory = self._path(directory) if known else ""
 
-    def _launch(self, step: Step, depth: int) -> None:
+    def _launch(self, step: UnfoldedCommand, depth: int) -> None:
         """Parse the command that a launcher runs."""
         words, line = launched(step.name, step.words)
         first = len(self.steps)
         if words:
-            self._command(_Draft(words, upstream=list(step.upstream), stdin=step.stdin), depth + 1)
+            self._command(_CommandDraft(words, upstream=list(step.upstream), stdin=step.stdin), depth + 1)
         elif line:
             self._run(line, step.privileged, depth)
             for each in self.steps[first : first + 1]:
@@ -564,7 +564,7 @@ class _Reader:
         for step in self.steps[first:]:
             step.privileged = step.privileged or privileged
 
-    def _program(self, step: Step, depth: int) -> None:
+    def _program(self, step: UnfoldedCommand, depth: int) -> None:
         """Parse text piped into an interpreter, and commands in a program on the line."""
         from_file = len(step.words) > 1 and step.words[1].startswith("/dev/fd/")
         step.fetched = step.fetched or (from_file and DOWNLOAD in step.words[1])
@@ -593,16 +593,16 @@ class _Reader:
 
     def run_program(self, program: str) -> None:
         """Parse the commands that a program runs."""
-        self._calls_in(program, Step(["python"], name="python"), 0)
+        self._calls_in(program, UnfoldedCommand(["python"], name="python"), 0)
 
-    def _calls_in(self, program: str, caller: Step, depth: int) -> None:
+    def _calls_in(self, program: str, caller: UnfoldedCommand, depth: int) -> None:
         """Parse commands that a program in another language runs."""
         for line in lines_in(program, backticks=caller.name in _BACKTICKED):
             self._run(line, caller.privileged, depth)
         for tree in trees_in(program):
             self._note(["rm", "-rf", tree], caller)
 
-    def find(self, step: Step, depth: int) -> None:
+    def find(self, step: UnfoldedCommand, depth: int) -> None:
         """Parse the command that `find` runs or implies, applied to its start directories."""
         words = step.words
         starts = _starts(words)
@@ -616,29 +616,29 @@ class _Reader:
                 filled = [each for word in run for each in (starts if word == "{}" else [word])]
                 if filled and filled[0].rpartition("/")[2] in {"rm", "unlink"}:
                     filled.insert(1, "-r")
-                self._command(_Draft(filled), depth + 1)
+                self._command(_CommandDraft(filled), depth + 1)
 
-    def _note(self, words: list[str], caller: Step) -> None:
-        self.steps.append(Step(words, [], caller.privileged, words[0], directory=caller.directory))
+    def _note(self, words: list[str], caller: UnfoldedCommand) -> None:
+        self.steps.append(UnfoldedCommand(words, [], caller.privileged, words[0], directory=caller.directory))
 
 
-_COMMAND_PARSERS: dict[str, Callable[[_Reader, Step, int], None]] = {
-    "trap": _Reader.trap,
-    "alias": _Reader.alias,
-    "source": _Reader.source,
-    ".": _Reader.source,
-    "cd": _Reader.change_directory,
-    "pushd": _Reader.change_directory,
-    "at": _Reader.schedule,
-    "crontab": _Reader.schedule,
-    "powershell": _Reader.powershell,
-    "pwsh": _Reader.powershell,
-    "find": _Reader.find,
+_COMMAND_PARSERS: dict[str, Callable[[_ScriptReader, UnfoldedCommand, int], None]] = {
+    "trap": _ScriptReader.trap,
+    "alias": _ScriptReader.alias,
+    "source": _ScriptReader.source,
+    ".": _ScriptReader.source,
+    "cd": _ScriptReader.change_directory,
+    "pushd": _ScriptReader.change_directory,
+    "at": _ScriptReader.schedule,
+    "crontab": _ScriptReader.schedule,
+    "powershell": _ScriptReader.powershell,
+    "pwsh": _ScriptReader.powershell,
+    "find": _ScriptReader.find,
 }
 """Parsers of commands that run others, besides the table of launchers."""
 
 
-def _downloads(steps: list[Step]) -> bool:
+def _downloads(steps: list[UnfoldedCommand]) -> bool:
     return any(step.name in DOWNLOADERS for step in steps)
 
 
@@ -659,7 +659,7 @@ def is_narrowed(words: list[str]) -> bool:
     )
 
 
-def _with_arguments(draft: _Draft) -> list[str]:
+def _with_arguments(draft: _CommandDraft) -> list[str]:
     """Words of a command; where `xargs -I{}` fills what it reads into them, with that."""
     words = draft.words
     at = next((at for at, word in enumerate(words[:8]) if word.rpartition("/")[2] == "xargs"), -1)
@@ -700,7 +700,7 @@ def _reach(path: str) -> tuple[bool, int]:
     return path[:1] not in {"/", "~", "$"}, len(path)
 
 
-def _take_arguments(step: Step, words: list[str]) -> None:
+def _take_arguments(step: UnfoldedCommand, words: list[str]) -> None:
     """Give a command that `xargs` runs the arguments that come through the pipe, where the line says which.
 
     `words`: the command with what stands before it.

@@ -9,15 +9,21 @@ from ...rules.rules import FleetRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US
-from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
+from ...schemas.vocabulary import PatternType, TrustState, TrustTrigger
 from ..calls.keys import tool_key
-from ..emitter import MAX_CAUSES, Emitter, time_or_none
-from .promotion import Change
-from .state import ModelProfile, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
+from ..emitter import MAX_CAUSES, OutputEmitter, time_or_none
+from .promotion import UserTrustChange
+from .state import BehaviourCounts, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
 
 
 def user_trust_changed(
-    record: UserTrust, change: Change, rules: FleetRules, emit: Emitter, *, session_id: str = "", cause: str = ""
+    record: UserTrust,
+    change: UserTrustChange,
+    rules: FleetRules,
+    emit: OutputEmitter,
+    *,
+    session_id: str = "",
+    cause: str = "",
 ) -> None:
     """Emit a transition of a user's trust, and its public state; a tombstone if the tool is trusted again.
 
@@ -56,7 +62,7 @@ def user_trust_changed(
     user_trust_state(record, change, rules, emit)
 
 
-def user_trust_state(record: UserTrust, change: Change, rules: FleetRules, emit: Emitter) -> None:
+def user_trust_state(record: UserTrust, change: UserTrustChange, rules: FleetRules, emit: OutputEmitter) -> None:
     """Emit the public state of a tool that a change has escalated for a user."""
     key = record.subject or tool_key(record.tool_name)
     record_key = f"user:{record.user_id}{US}{key}"
@@ -79,7 +85,7 @@ def user_trust_state(record: UserTrust, change: Change, rules: FleetRules, emit:
     )
 
 
-def model_state(profile: ModelProfile, emit: Emitter) -> None:
+def model_state(profile: BehaviourCounts, emit: OutputEmitter) -> None:
     """Emit a model's complete profile."""
     rate, effectiveness = stall_rate(profile), nudge_effectiveness(profile)
     common = most_common_pattern(profile)
@@ -95,7 +101,7 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
             stalled_turns=profile.stalled_turns,
             stall_rate=None if rate is None else round(rate, 4),
             pattern_counts=dict(sorted(profile.pattern_counts.items())),
-            most_common_pattern=Pattern(common) if common else None,
+            most_common_pattern=PatternType(common) if common else None,
             nudges_sent=profile.nudges_sent,
             nudges_judged=profile.nudges_judged,
             nudges_effective=profile.nudges_effective,
@@ -108,7 +114,7 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
 # --- ready-to-show texts ---
 
 
-def reason(change: Change, rules: FleetRules) -> str:
+def reason(change: UserTrustChange, rules: FleetRules) -> str:
     """Return why a tool's trust changed, with its counts: `fails across 3 workspaces: 83% of calls (limit 50%)`."""
     many = "1 workspace" if change.workspaces == 1 else f"{change.workspaces} workspaces"
     match change.trigger:
@@ -134,7 +140,7 @@ def _named(record: UserTrust, key: str) -> str:
     return f"Service '{service}'" if service != key else f"'{key}'"
 
 
-def notification(name: str, change: Change, why: str, expires_at: int) -> str:
+def notification(name: str, change: UserTrustChange, why: str, expires_at: int) -> str:
     """Return the message for the user about a change."""
     if change.trigger is not TrustTrigger.PROMOTION:
         return f"✓ {name} no longer requires approval in all your workspaces"
@@ -144,7 +150,7 @@ def notification(name: str, change: Change, why: str, expires_at: int) -> str:
     )
 
 
-def permission_warning(change: Change, why: str, expires_at: int) -> str | None:
+def permission_warning(change: UserTrustChange, why: str, expires_at: int) -> str | None:
     """Return the warning for a permission prompt while the tool is escalated."""
     if change.trigger is not TrustTrigger.PROMOTION:
         return None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...rules.rules import FleetRules
 from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState, TrustTrigger
-from .state import MAX_PLACES, Place, UserTrust
+from .state import MAX_PLACES, DistrustedWorkspace, UserTrust
 
 _TOLERANCE = 1e-9
 
@@ -31,7 +31,7 @@ TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
 }
 
 
-class Change(NamedTuple):
+class UserTrustChange(NamedTuple):
     """Transition of a user's trust.
 
     Attributes:
@@ -58,12 +58,12 @@ def add_report(record: UserTrust, standing: ToolStanding, at: int) -> None:
     places.pop(standing.workspace_id, None)
     if standing.state is _T:
         return
-    places[standing.workspace_id] = Place(standing.calls, standing.failures, at, standing.cause)
+    places[standing.workspace_id] = DistrustedWorkspace(standing.calls, standing.failures, at, standing.cause)
     if len(places) > MAX_PLACES:
         del places[next(iter(places))]  # the first one is the least recently updated
 
 
-def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
+def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> UserTrustChange | None:
     """Promote or demote by the stored workspaces."""
     if record.state is _T:
         counting = [
@@ -80,7 +80,7 @@ def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> Change |
     return move(record, TrustTrigger.DEMOTION, rules, at, counting)
 
 
-def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
+def expire(record: UserTrust, rules: FleetRules, at: int) -> UserTrustChange | None:
     """End an escalation that has expired by `at`, at its own time."""
     due = due_at(record)
     if due is None or due > at:
@@ -88,11 +88,13 @@ def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
     return move(record, TrustTrigger.EXPIRY, rules, due, list(record.places.values()))
 
 
-def standing_change(record: UserTrust) -> Change:
+def standing_change(record: UserTrust) -> UserTrustChange:
     """Return the promotion that a record is escalated by, with the counts of today."""
     places = list(record.places.values())
     calls, causes = sum(place.calls for place in places), tuple(place.cause for place in places)
-    return Change(_T, _E, TrustTrigger.PROMOTION, record.escalated_at, len(places), mean_rate(places), calls, causes)
+    return UserTrustChange(
+        _T, _E, TrustTrigger.PROMOTION, record.escalated_at, len(places), mean_rate(places), calls, causes
+    )
 
 
 def due_at(record: UserTrust) -> int | None:
@@ -100,13 +102,15 @@ def due_at(record: UserTrust) -> int | None:
     return record.expires_at if record.state is _E else None
 
 
-def mean_rate(places: Iterable[Place]) -> float:
+def mean_rate(places: Iterable[DistrustedWorkspace]) -> float:
     """Return the mean share of failed calls over workspaces, equally weighted; 0 without one."""
     rates = [place.failures / place.calls if place.calls else 0.0 for place in places]
     return sum(rates) / len(rates) if rates else 0.0
 
 
-def move(record: UserTrust, trigger: TrustTrigger, rules: FleetRules, at: int, counting: list[Place]) -> Change | None:
+def move(
+    record: UserTrust, trigger: TrustTrigger, rules: FleetRules, at: int, counting: list[DistrustedWorkspace]
+) -> UserTrustChange | None:
     """Make one transition of the table; return None if the table has none."""
     before = record.state
     after = TRANSITIONS.get((before, trigger))
@@ -121,4 +125,4 @@ def move(record: UserTrust, trigger: TrustTrigger, rules: FleetRules, at: int, c
         if trigger is TrustTrigger.EXPIRY:
             record.watermark = at
     calls, causes = sum(place.calls for place in counting), tuple(place.cause for place in counting)
-    return Change(before, after, trigger, at, len(counting), mean_rate(counting), calls, causes)
+    return UserTrustChange(before, after, trigger, at, len(counting), mean_rate(counting), calls, causes)

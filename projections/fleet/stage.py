@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from ...rules.rules import FleetRules, Rules
+from ...rules.rules import FleetRules, RuleSet
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding
 from ...schemas.vocabulary import TrustState
-from ..emitter import Emitter
-from ..stage import WEEK_MS, IdleRule, Retention, internal_decoder
+from ..emitter import OutputEmitter
+from ..stage import WEEK_MS, IdleRule, StateRetention, internal_decoder
 from . import promotion
 from .emitters import model_state, user_trust_changed, user_trust_state
-from .state import FleetState, ModelProfile, UserTrust, count_behaviour, is_publication_due, note_published
+from .state import BehaviourCounts, FleetState, UserTrust, count_behaviour, is_publication_due, note_published
 
 
 class FleetStage:
@@ -42,7 +42,7 @@ class FleetStage:
             return "", event.user_id, ""
         return "", state.user.user_id if state.user is not None else "", ""
 
-    def fold(self, state: FleetState, event: Standing, at: int, rules: Rules, emit: Emitter) -> None:
+    def fold(self, state: FleetState, event: Standing, at: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Fold one standing; a repeated one after a crash changes nothing."""
         if event.origin >= 0 and event.origin <= state.origins.get(event.space, -1):
             return
@@ -60,23 +60,23 @@ class FleetStage:
         del event
         return False
 
-    def retention(self, state: FleetState) -> Retention:
+    def retention(self, state: FleetState) -> StateRetention:
         """Keep a tool that is escalated or untrusted in some workspace; a published model profile must be withdrawn."""
         user, model = state.user, state.model
         if user is not None and (user.state is not TrustState.TRUSTED or user.places):
-            return Retention.KEEP
+            return StateRetention.KEEP
         changed = model is not None and (model.published_turns or model.published_counts)
-        return Retention.NOTIFY if changed else Retention.DROP
+        return StateRetention.NOTIFY if changed else StateRetention.DROP
 
-    def expire(self, state: FleetState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: FleetState, key: str, at: int, rules: RuleSet, emit: OutputEmitter) -> bool:
         """Withdraw the profile of a forgotten model; return False if a tool must be kept."""
         del key, at, rules
         retention = self.retention(state)
-        if retention is Retention.NOTIFY and state.model is not None:
+        if retention is StateRetention.NOTIFY and state.model is not None:
             emit.tombstone("state", f"model:{state.model.model}")
-        return retention is not Retention.KEEP
+        return retention is not StateRetention.KEEP
 
-    def republish(self, state: FleetState, at: int, rules: Rules, emit: Emitter) -> None:
+    def republish(self, state: FleetState, at: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Emit the escalation of a user's tool, and the published profile of a model."""
         user, model = state.user, state.model
         if user is not None and user.state is TrustState.ESCALATED and user.expires_at > at:
@@ -88,20 +88,20 @@ class FleetStage:
         """Return when a user's escalation expires."""
         return promotion.due_at(state.user) if state.user is not None else None
 
-    def due(self, state: FleetState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
+    def due(self, state: FleetState, key: str, now: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Append a timer record; it takes effect when it is read back."""
         del now, rules
         due = self.due_at(state)
         if due is not None:
             self.append_timer(state, key, due, emit)
 
-    def append_timer(self, state: FleetState, key: str, at: int, emit: Emitter) -> None:
+    def append_timer(self, state: FleetState, key: str, at: int, emit: OutputEmitter) -> None:
         """Append a timer record; it takes effect when it is read back."""
         del state
         passed = StandingDue(id=f"{key}@{at}/due", time_ms=at, key=key)
         emit.record("standings", key, passed, passed.id, own_partition=True)
 
-    def _catch_up(self, record: UserTrust, key: str, at: int, rules: FleetRules, emit: Emitter) -> None:
+    def _catch_up(self, record: UserTrust, key: str, at: int, rules: FleetRules, emit: OutputEmitter) -> None:
         """Emit changes by time alone at their own time, under an id derived from it."""
         change = promotion.expire(record, rules, at)
         if change is None:
@@ -111,7 +111,7 @@ class FleetStage:
         user_trust_changed(record, change, rules, emit)
         emit.begin(cause, now, traceparent)
 
-    def _tool(self, state: FleetState, event: ToolStanding, at: int, rules: FleetRules, emit: Emitter) -> None:
+    def _tool(self, state: FleetState, event: ToolStanding, at: int, rules: FleetRules, emit: OutputEmitter) -> None:
         record = state.user
         if record is None:
             record = state.user = UserTrust(event.user_id, event.tool_name, subject=event.subject)
@@ -120,9 +120,9 @@ class FleetStage:
         if change is not None:
             user_trust_changed(record, change, rules, emit, session_id=event.session_id, cause=event.cause)
 
-    def _model(self, state: FleetState, event: ModelBehaved, emit: Emitter) -> None:
+    def _model(self, state: FleetState, event: ModelBehaved, emit: OutputEmitter) -> None:
         if state.model is None:
-            state.model = ModelProfile(event.model)
+            state.model = BehaviourCounts(event.model)
         count_behaviour(state.model, event)
         if is_publication_due(state.model):
             note_published(state.model)

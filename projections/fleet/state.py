@@ -15,7 +15,7 @@ MAX_PLACES = 64
 """Workspaces kept per user and tool; beyond that the least recently updated one is dropped."""
 
 
-class Place(msgspec.Struct, array_like=True):
+class DistrustedWorkspace(msgspec.Struct, array_like=True):
     """Workspace in which the tool is not trusted.
 
     Attributes:
@@ -46,14 +46,14 @@ class UserTrust(msgspec.Struct, array_like=True):
     user_id: str
     tool_name: str
     state: TrustState = TrustState.TRUSTED
-    places: dict[str, Place] = {}
+    places: dict[str, DistrustedWorkspace] = {}
     escalated_at: int = 0
     expires_at: int = 0
     watermark: int = 0
     subject: str = ""
 
 
-class ModelProfile(msgspec.Struct, array_like=True):
+class BehaviourCounts(msgspec.Struct, array_like=True):
     """Counts of a model's behaviour: sums, which do not depend on the order of sessions.
 
     Attributes:
@@ -87,7 +87,7 @@ class FleetState(KeyState):
 
     origins: dict[str, int] = {}
     user: UserTrust | None = None
-    model: ModelProfile | None = None
+    model: BehaviourCounts | None = None
 
 
 PART = 20
@@ -98,7 +98,7 @@ a twentieth: a follower is never more than five per cent behind, and a million t
 """
 
 
-def count_behaviour(profile: ModelProfile, behaved: ModelBehaved) -> None:
+def count_behaviour(profile: BehaviourCounts, behaved: ModelBehaved) -> None:
     """Add the counts of a session's record."""
     profile.nudges_judged += behaved.nudges_judged
     profile.turns += behaved.turns
@@ -113,17 +113,17 @@ def count_behaviour(profile: ModelProfile, behaved: ModelBehaved) -> None:
             counts[str(pattern)] = counts.get(str(pattern), 0) + 1
 
 
-def is_publication_due(profile: ModelProfile) -> bool:
+def is_publication_due(profile: BehaviourCounts) -> bool:
     """Whether the profile has grown enough since it was published."""
     return _grown(profile.turns, profile.published_turns) or _grown(_other_counts(profile), profile.published_counts)
 
 
-def note_published(profile: ModelProfile) -> None:
+def note_published(profile: BehaviourCounts) -> None:
     """Store the published counts."""
     profile.published_turns, profile.published_counts = profile.turns, _other_counts(profile)
 
 
-def _other_counts(profile: ModelProfile) -> int:
+def _other_counts(profile: BehaviourCounts) -> int:
     return (
         profile.stalled_turns
         + sum(profile.pattern_counts.values())
@@ -137,17 +137,17 @@ def _grown(count_now: int, published: int) -> bool:
     return count_now - published >= max(1, published // PART)
 
 
-def stall_rate(profile: ModelProfile) -> float | None:
+def stall_rate(profile: BehaviourCounts) -> float | None:
     """Return stalled turns by turns; None before the first turn."""
     return profile.stalled_turns / profile.turns if profile.turns else None
 
 
-def nudge_effectiveness(profile: ModelProfile) -> float | None:
+def nudge_effectiveness(profile: BehaviourCounts) -> float | None:
     """Return nudges that helped by nudges judged; None before the first."""
     return profile.nudges_effective / profile.nudges_judged if profile.nudges_judged else None
 
 
-def most_common_pattern(profile: ModelProfile) -> str | None:
+def most_common_pattern(profile: BehaviourCounts) -> str | None:
     """Return the most frequent pattern, of equal ones the first by name; None without any."""
     counts = profile.pattern_counts
     return min(counts, key=lambda name: (-counts[name], name), default=None)

@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 
 from ...schemas.envelope import output_id
 from ...schemas.events import Event, TimePassed, ToolCallFinished, epoch_ms
-from ...schemas.vocabulary import Status
-from .records import Context, OpenCall
+from ...schemas.vocabulary import CallStatus
+from .records import CallRecord, EventContext
 
 _FINISHED = "tool_call.finished"
 _PASSED = "time.passed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_APPENDED_STATUS = frozenset({Status.TIMEOUT, Status.LOST})
+_APPENDED_STATUS = frozenset({CallStatus.TIMEOUT, CallStatus.LOST})
 
 
 def finish_id(started_id: str) -> str:
@@ -36,7 +36,7 @@ def is_appended(event: Event) -> bool:
     return isinstance(event, TimePassed) and event.id == _timer_id(event.session_id, epoch_ms(event.time))
 
 
-def append_finishes(ctx: Context, now: int) -> list[ToolCallFinished]:
+def append_finishes(ctx: EventContext, now: int) -> list[ToolCallFinished]:
     """Append the finish of every call that has timed out or is lost by `now` (milliseconds), by due time."""
     due = sorted(
         (call for call in ctx.state.open_calls if call.ends_when_due and call.due_ms <= now),
@@ -45,13 +45,13 @@ def append_finishes(ctx: Context, now: int) -> list[ToolCallFinished]:
     return [_append_finish(ctx, call, call.due_ms) for call in due]
 
 
-def append_lost(ctx: Context) -> list[ToolCallFinished]:
+def append_lost(ctx: EventContext) -> list[ToolCallFinished]:
     """Append a finish with status `lost` for every open call, as the session has ended."""
     at = ctx.emit.at
     return [_append_finish(ctx, call, at, lost=True) for call in ctx.state.open_calls]
 
 
-def _append_finish(ctx: Context, call: OpenCall, at: int, *, lost: bool = False) -> ToolCallFinished:
+def _append_finish(ctx: EventContext, call: CallRecord, at: int, *, lost: bool = False) -> ToolCallFinished:
     state = ctx.state
     timed_out = call.deadline_stated and not (lost or call.waiting_since)
     event = ToolCallFinished(
@@ -68,7 +68,7 @@ def _append_finish(ctx: Context, call: OpenCall, at: int, *, lost: bool = False)
         call_id=call.call_id,
         tool_name=call.tool_name,
         plugin_name=call.plugin_name or None,
-        status=Status.TIMEOUT if timed_out else Status.LOST,
+        status=CallStatus.TIMEOUT if timed_out else CallStatus.LOST,
         duration_ms=float(at - call.started_ms - call.waited_ms) if timed_out else None,
     )
     ctx.emit.begin(event.id, at)
@@ -76,7 +76,7 @@ def _append_finish(ctx: Context, call: OpenCall, at: int, *, lost: bool = False)
     return event
 
 
-def append_timer_event(ctx: Context, now: int) -> TimePassed | None:
+def append_timer_event(ctx: EventContext, now: int) -> TimePassed | None:
     """Append a `TimePassed` if the next stall or overdue call is due by `now` (milliseconds); else None."""
     state = ctx.state
     overdue_at = min((call.deadline_ms for call in state.open_calls if not call.ends_when_due), default=0)

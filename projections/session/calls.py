@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw, UnsetType
 
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.outcomes import MAX_SUMMARY
-from ...schemas.vocabulary import Status, ToolClass
+from ...schemas.vocabulary import CallStatus, ToolClass
 from ...security.redaction import redact_text
 from ...security.secret_patterns.names import is_secret_name
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
-from ..calls.danger import NO_DANGER, Danger
+from ..calls.danger import NO_DANGER, CallDanger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
 from .novelty import NO_REQUEST, TELLING_ARGS, CallRequest
@@ -33,8 +33,8 @@ from .records import (
     MAX_ASKED,
     MAX_CLOSED_CALLS,
     MAX_OPEN_CALLS,
-    Context,
-    OpenCall,
+    CallRecord,
+    EventContext,
     SessionRecord,
     id_digest,
     place_of,
@@ -62,7 +62,7 @@ def _args_in(raw: Raw | UnsetType) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
-class _Call(NamedTuple):
+class _CallDescription(NamedTuple):
     """Description of a call by its tool and arguments alone, without most rules.
 
     Attributes:
@@ -79,7 +79,7 @@ class _Call(NamedTuple):
 
     runs: Runs
     line: CommandLine | None
-    danger: Danger
+    danger: CallDanger
     canonical: bytes
     fingerprint: int
     key: keys.CallKey
@@ -90,7 +90,7 @@ class _Call(NamedTuple):
 
 def _read(
     name: str, raw: bytes, service: str, families: Mapping[str, str] | None, volatile: frozenset[str] | None
-) -> _Call:
+) -> _CallDescription:
     """Read the arguments of a call as JSON; `volatile` ones do not distinguish calls."""
     args = _args_in(Raw(raw)) if raw else {}
     families = families or keys.NO_FAMILIES
@@ -103,7 +103,7 @@ def _read(
         request = CallRequest.of_command(command.shown)
     else:
         request = CallRequest(canonical) if args else NO_REQUEST
-    return _Call(
+    return _CallDescription(
         runs,
         line,
         attempt.danger_of_call(name, args, runs, line) if args else NO_DANGER,
@@ -166,7 +166,7 @@ _read_before = lru_cache(maxsize=4096)(_read)
 MAX_REMEMBERED_BYTES = 512
 
 
-def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
+def describe(event: ToolCallStarted, at: int, rules: RuleSet) -> CallRecord:
     """Open call derived from its start: key, class, fingerprint, danger, deadline; `at` in milliseconds."""
     name, tools = event.tool_name, rules.tools
     read = _read_start(event, rules)
@@ -180,7 +180,7 @@ def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
     declared = False
     if tools.classes or event.annotations or event.tool_class is not None:
         found, declared = _class_of(event, found, rules)
-    call = OpenCall(
+    call = CallRecord(
         event.call_id,
         event.id,
         name,
@@ -206,7 +206,7 @@ def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
     return call
 
 
-def _read_start(event: ToolCallStarted, rules: Rules) -> _Call:
+def _read_start(event: ToolCallStarted, rules: RuleSet) -> _CallDescription:
     """Read the tool and the arguments of a call."""
     name = event.tool_name
     raw = b"" if event.args is UNSET else bytes(event.args)
@@ -215,7 +215,7 @@ def _read_start(event: ToolCallStarted, rules: Rules) -> _Call:
     return (_read_before if is_usual else _read)(name, raw, event.service or "", families, volatile)
 
 
-def _add_rare(call: OpenCall, event: ToolCallStarted, danger: Danger) -> None:
+def _add_rare(call: CallRecord, event: ToolCallStarted, danger: CallDanger) -> None:
     """Fill in what few calls have; each argument of a struct costs time."""
     if event.deadline_ms:
         call.deadline_stated = True
@@ -231,7 +231,7 @@ def _add_rare(call: OpenCall, event: ToolCallStarted, danger: Danger) -> None:
         call.dangerous, call.risky = danger.blocks, not danger.blocks
 
 
-def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: Danger, canonical: bytes) -> keys.CallKey:
+def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: CallDanger, canonical: bytes) -> keys.CallKey:
     """Key of a call that is not that of its family: by what it would do, as its publisher gives it, or by arguments."""
     if event.failure_key:
         return keys.given_key(event.tool_name, event.failure_key, attempt.keyed(key, danger))
@@ -241,7 +241,7 @@ def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: Danger, canoni
     return key._replace(fine=keys.make_key(event.tool_name, {"args_hash": digest}))
 
 
-def _describe_command(call: OpenCall, event: ToolCallStarted, line: CommandLine, rules: Rules) -> None:
+def _describe_command(call: CallRecord, event: ToolCallStarted, line: CommandLine, rules: RuleSet) -> None:
     """Fill in what a command line says of its call."""
     call.command = line.word or call.fine_key.partition("|command=")[2]
     call.programs, call.suspect = line.programs, line.suspect
@@ -287,7 +287,7 @@ def denial_of(event: PermissionResolved) -> ToolCallFinished:
         model=event.model,
         call_id=event.call_id,
         tool_name=event.tool_name,
-        status=Status.ERROR,
+        status=CallStatus.ERROR,
         error=_DENIED,
     )
 
@@ -295,7 +295,7 @@ def denial_of(event: PermissionResolved) -> ToolCallFinished:
 _DENIED = ErrorInfo(type="DeniedByUser")
 
 
-def _class_of(event: ToolCallStarted, found: ToolClass, rules: Rules) -> tuple[ToolClass, bool]:
+def _class_of(event: ToolCallStarted, found: ToolClass, rules: RuleSet) -> tuple[ToolClass, bool]:
     """Class of a call, and whether it is declared by configuration or annotations; `found` is that of its words."""
     configured = rules.tools.classes.get(event.tool_name)
     if configured is not None:
@@ -305,7 +305,7 @@ def _class_of(event: ToolCallStarted, found: ToolClass, rules: Rules) -> tuple[T
     return (found if event.tool_class is None else event.tool_class), False
 
 
-def open_call(event: ToolCallStarted, ctx: Context) -> OpenCall | None:
+def open_call(event: ToolCallStarted, ctx: EventContext) -> CallRecord | None:
     """Add a started call; None if the start is repeated, or its finish came first.
 
     A call whose permission was requested before its start and is still unanswered starts in the waiting state.
@@ -368,7 +368,7 @@ def wait_ends(state: SessionRecord, call_id: str, at: int) -> None:
         state.schedule()
 
 
-def _latest(state: SessionRecord, call_id: str) -> OpenCall | None:
+def _latest(state: SessionRecord, call_id: str) -> CallRecord | None:
     return next((call for call in reversed(state.open_calls) if call.call_id == call_id), None)
 
 
@@ -380,7 +380,7 @@ def _forget_asked(state: SessionRecord, call_id: str) -> bool:
     return len(state.asked) < asked
 
 
-def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
+def close_call(event: ToolCallFinished, ctx: EventContext) -> CallRecord | None:
     """Close and return the open call that a finish belongs to; None if the finish is a duplicate.
 
     A finish without a start is folded as both start and finish.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from itertools import chain
 
 from ...schemas import events as ev
-from ...schemas.vocabulary import InputSource, Pattern, Status, ToolClass
+from ...schemas.vocabulary import CallStatus, InputSource, PatternType, ToolClass
 from ..calls.fingerprints import digest
 from . import nudges, patterns
 from .announcing import announcing
 from .detectors.announce_no_action import AnnounceNoAction
-from .detectors.detector import Detector, Finished, Message
+from .detectors.detector import FinishedCall, PatternDetector, SpokenText
 from .detectors.registry import (
     FINISH_HOOKS,
     ON_ACT,
@@ -38,13 +38,13 @@ from .detectors.registry import (
     OUTLIVES_USER,
 )
 from .outcomes import emit_patterns
-from .records import ActivePattern, OpenCall, Sighting
+from .records import ActivePattern, CallRecord, PatternSighting
 from .state import SessionContext
 from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAIT_MS, WAITED, FinishedStep
-from .verdicts import Verdict
+from .verdicts import FinishVerdict
 
 
-def call_started(call: OpenCall, ctx: SessionContext) -> None:
+def call_started(call: CallRecord, ctx: SessionContext) -> None:
     """Dispatch a started call."""
     state = ctx.state
     detectors = state.detectors
@@ -60,7 +60,7 @@ def call_started(call: OpenCall, ctx: SessionContext) -> None:
         close_ended(ctx)
 
 
-def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> None:
+def call_finished(event: ev.ToolCallFinished, call: CallRecord, verdict: FinishVerdict, ctx: SessionContext) -> None:
     """Dispatch a finished call."""
     state, rules, neutral = ctx.state, ctx.rules, verdict.neutral
     steps, detectors = state.steps, state.detectors
@@ -72,7 +72,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     if not rules.behaviour.enabled:
         return
     ctx.call = call
-    if rules.policies and event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
+    if rules.policies and event.status is CallStatus.SUCCESS and not verdict.failed:  # from a cache will do
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
@@ -82,7 +82,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
             detector.on_failure(done, ctx)
-    elif event.status is Status.CANCELLED and call.has_effect and not verdict.denied:
+    elif event.status is CallStatus.CANCELLED and call.has_effect and not verdict.denied:
         for detector in ON_EFFECT(detectors):  # nobody knows how far it came
             detector.on_effect("")
     for detector in ON_CYCLE(detectors) if cycle_runs else ():
@@ -95,8 +95,8 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
 
 
 def _finished(
-    event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext, paused_ms: int
-) -> Finished:
+    event: ev.ToolCallFinished, call: CallRecord, verdict: FinishVerdict, ctx: SessionContext, paused_ms: int
+) -> FinishedCall:
     """Compare a result with what the agent has seen, and remember it."""
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
     shown = verdict.shown
@@ -125,13 +125,13 @@ def _finished(
     steps.window.append(
         FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)
     )
-    return Finished(event, call, verdict, same, equal, news, judged > 0 and not new)
+    return FinishedCall(event, call, verdict, same, equal, news, judged > 0 and not new)
 
 
 _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
 
 
-def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
+def _take_evidence(done: FinishedCall, ctx: SessionContext) -> bool:
     """Dispatch what a call may have changed, and news; returns whether it is progress: something has surely changed."""
     call, steps, detectors = done.call, ctx.state.steps, ctx.state.detectors
     moved = not done.verdict.failed and not done.equal
@@ -213,7 +213,7 @@ def user_message(ctx: SessionContext, words: int | None = None) -> None:
                     one
                     for one in state.active
                     if one.pattern not in OUTLIVES_USER
-                    and not (goes_on and one.pattern == Pattern.ANNOUNCE_NO_ACTION and not one.variant)
+                    and not (goes_on and one.pattern == PatternType.ANNOUNCE_NO_ACTION and not one.variant)
                 ],
                 ctx,
             )
@@ -295,7 +295,7 @@ def close_ended(ctx: SessionContext) -> None:
         conclude(ended, ctx)
 
 
-def conclude(ended: list[ActivePattern], ctx: SessionContext, *, failed: bool = False) -> list[Sighting]:
+def conclude(ended: list[ActivePattern], ctx: SessionContext, *, failed: bool = False) -> list[PatternSighting]:
     """Emit the results of an event: patterns cleared, patterns seen, nudges judged, one nudge.
 
     Args:
@@ -322,19 +322,19 @@ def conclude(ended: list[ActivePattern], ctx: SessionContext, *, failed: bool = 
     return raised
 
 
-def _message(event: ev.ModelText, phrases: tuple[str, ...]) -> Message:
+def _message(event: ev.ModelText, phrases: tuple[str, ...]) -> SpokenText:
     if event.thought:
-        return Message(event, announces=False, sentences=iter(()))
+        return SpokenText(event, announces=False, sentences=iter(()))
     sentences = announcing(event.text or "", phrases)
     if event.announces is not None:
-        return Message(event, event.announces, sentences)
+        return SpokenText(event, event.announces, sentences)
     first = next(sentences, None)
     if first is None:
-        return Message(event, announces=False, sentences=sentences)
-    return Message(event, announces=True, sentences=chain((first,), sentences))
+        return SpokenText(event, announces=False, sentences=sentences)
+    return SpokenText(event, announces=True, sentences=chain((first,), sentences))
 
 
-def _ended(ctx: SessionContext, call: OpenCall | None = None, *, progress: bool = False) -> list[ActivePattern]:
+def _ended(ctx: SessionContext, call: CallRecord | None = None, *, progress: bool = False) -> list[ActivePattern]:
     """Open patterns that have ended, by their detectors; `call` is the call that has just finished."""
     state = ctx.state
     seen = {(sighting.pattern, sighting.fingerprint) for sighting in ctx.sightings}
@@ -343,7 +343,7 @@ def _ended(ctx: SessionContext, call: OpenCall | None = None, *, progress: bool 
     for active in state.active:
         if (active.pattern, active.fingerprint) in seen:
             continue
-        detector: Detector = getattr(state.detectors, active.pattern)
+        detector: PatternDetector = getattr(state.detectors, active.pattern)
         by_call = call is not None and (
             (progress and detector.ended_by_progress)
             or (detector.outgrown and active.last_step < oldest)

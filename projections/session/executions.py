@@ -17,7 +17,7 @@ from ...schemas import events as ev
 from ...schemas.decisions import ConfidenceLow, DegradationPlan, GuaranteeViolated, GuaranteeWarned
 from ..confidence import WEIGHTS, tool_success
 from ..emitter import MAX_CAUSES
-from .records import MAX_OVERRIDES, Context, GuaranteeRecord, SessionRecord
+from .records import MAX_OVERRIDES, EventContext, GuaranteeRecord, SessionRecord
 
 GUARANTEES = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
 """Names of the limits, in the order used for all tuples and bits in this file."""
@@ -57,7 +57,7 @@ def is_beyond(used: float, limit: float) -> bool:
     return used > limit + _TOLERANCE
 
 
-def call_started(event: ev.ToolCallStarted, ctx: Context) -> None:
+def call_started(event: ev.ToolCallStarted, ctx: EventContext) -> None:
     """Count a call that starts; a recursive one begins an execution."""
     state, rules = ctx.state, ctx.rules.guarantees
     record = state.guarantees
@@ -70,7 +70,7 @@ def call_started(event: ev.ToolCallStarted, ctx: Context) -> None:
     _judge(record, ctx)
 
 
-def call_finished(event: ev.ToolCallFinished, ctx: Context, *, succeeded: bool) -> None:
+def call_finished(event: ev.ToolCallFinished, ctx: EventContext, *, succeeded: bool) -> None:
     """Add the cost and success of a finished call to the execution; where all sessions are limited it may begin one."""
     state = ctx.state
     record = state.guarantees
@@ -83,7 +83,7 @@ def call_finished(event: ev.ToolCallFinished, ctx: Context, *, succeeded: bool) 
     _judge(record, ctx)
 
 
-def overridden(event: ev.GuaranteeOverridden, ctx: Context) -> None:
+def overridden(event: ev.GuaranteeOverridden, ctx: EventContext) -> None:
     """Apply an override once: the limits it names hold from now on, for this execution."""
     state = ctx.state
     named = [getattr(event.limits, name) for name in GUARANTEES]
@@ -103,7 +103,7 @@ def overridden(event: ev.GuaranteeOverridden, ctx: Context) -> None:
     _judge(record, ctx)
 
 
-class _Measured(NamedTuple):
+class _LimitUse(NamedTuple):
     """Use of one limit: its index in GUARANTEES, the used amount and the limit."""
 
     number: int
@@ -111,7 +111,7 @@ class _Measured(NamedTuple):
     limit: float
 
 
-def _judge(record: GuaranteeRecord, ctx: Context) -> None:
+def _judge(record: GuaranteeRecord, ctx: EventContext) -> None:
     """Emit each warning and violation that has been reached, once."""
     rules = ctx.rules.guarantees
     limits = limits_of(record, rules)
@@ -120,13 +120,13 @@ def _judge(record: GuaranteeRecord, ctx: Context) -> None:
         if is_beyond(used, limit):
             if not record.emitted & violated:
                 record.emitted |= warned | violated
-                _emit(record, _Measured(number, used, limit), ctx, violated=True)
+                _emit(record, _LimitUse(number, used, limit), ctx, violated=True)
         elif limit and used >= rules.warn_at * limit - _TOLERANCE and not record.emitted & warned:
             record.emitted |= warned
-            _emit(record, _Measured(number, used, limit), ctx, violated=False)
+            _emit(record, _LimitUse(number, used, limit), ctx, violated=False)
 
 
-def _emit(record: GuaranteeRecord, measured: _Measured, ctx: Context, *, violated: bool) -> None:
+def _emit(record: GuaranteeRecord, measured: _LimitUse, ctx: EventContext, *, violated: bool) -> None:
     state, emit = ctx.state, ctx.emit
     number, used, limit = measured
     figures = f"{_figure(number, used)} of {_figure(number, limit)}"
@@ -170,7 +170,7 @@ def _figure(number: int, value: float) -> str:
     return f"{value:g} s" if number == 1 else f"{value:g}"
 
 
-def synthesis_completed(event: ev.SynthesisCompleted, ctx: Context) -> None:
+def synthesis_completed(event: ev.SynthesisCompleted, ctx: EventContext) -> None:
     """Flag a synthesis whose confidence, or that of a result in it, lies below the threshold."""
     state = ctx.state
     low = ctx.rules.confidence.low

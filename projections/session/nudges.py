@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn, SessionRestored
 from ...schemas.events import FeedbackFalseAlarm, NudgeDelivered
-from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
+from ...schemas.vocabulary import NudgeLane, NudgeLevel, NudgeType, PatternType
 from ..calls.fingerprints import digest
 from .detectors.registry import KINDS, PRECEDENCE
 from .outcomes import emit_behaviour
@@ -21,7 +21,7 @@ from .records import (
     MAX_FALSE_ALARMS,
     MAX_ISSUED,
     ActivePattern,
-    Context,
+    EventContext,
     FalseAlarm,
     IssuedNudge,
     PendingNudge,
@@ -31,15 +31,15 @@ from .state import AgentState, SessionContext, SessionState
 
 _TYPES = (NudgeType.GENTLE, NudgeType.DIRECT, NudgeType.INTERRUPT)
 _LANES = {
-    NudgeType.GENTLE: Lane.CONTEXT_HINT,
-    NudgeType.DIRECT: Lane.SYSTEM_GUIDANCE,
-    NudgeType.INTERRUPT: Lane.PAUSE,
+    NudgeType.GENTLE: NudgeLane.CONTEXT_HINT,
+    NudgeType.DIRECT: NudgeLane.SYSTEM_GUIDANCE,
+    NudgeType.INTERRUPT: NudgeLane.PAUSE,
 }
 _STRONGEST = {NudgeLevel.OFF: 0, NudgeLevel.GENTLE: 1, NudgeLevel.DIRECT: 2, NudgeLevel.FULL: 3}
 MAX_PENDING = 8
 
 
-def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
+def nudge_one(sighted: Iterable[ActivePattern], ctx: EventContext) -> None:
     """Issue at most one nudge for the patterns that the current event raised or repeated.
 
     Only the first by precedence is nudged; during its cooldown the others, which are its consequences, are not nudged
@@ -71,7 +71,7 @@ def _strongest(active: ActivePattern) -> int:
     return 3 if active.proven else 1 if active.hint_only else 2
 
 
-def _issue(active: ActivePattern, severity: int, strength: int, ctx: Context) -> None:
+def _issue(active: ActivePattern, severity: int, strength: int, ctx: EventContext) -> None:
     state, rules = ctx.state, ctx.rules
     feedback = state.feedback
     nudge_type = _TYPES[strength - 1]
@@ -142,7 +142,7 @@ def delivered(event: NudgeDelivered, ctx: SessionContext) -> None:
                         _counts(pending, active, agent.calls, ctx)
 
 
-def _counts(pending: PendingNudge, active: ActivePattern, calls: int, ctx: Context) -> None:
+def _counts(pending: PendingNudge, active: ActivePattern, calls: int, ctx: EventContext) -> None:
     """Begin the cooldown of a delivered nudge, and the calls by which it is judged."""
     active.nudged_at = pending.at_call = calls
     active.nudged_severity, pending.waiting = pending.waiting, 0
@@ -150,7 +150,7 @@ def _counts(pending: PendingNudge, active: ActivePattern, calls: int, ctx: Conte
 
 
 def judge(
-    ended: Iterable[ActivePattern], repeated: Iterable[ActivePattern], ctx: Context, *, failed: bool = False
+    ended: Iterable[ActivePattern], repeated: Iterable[ActivePattern], ctx: EventContext, *, failed: bool = False
 ) -> None:
     """Judge delivered nudges by the streaks that the current event ended or repeated, and by the calls made since.
 
@@ -177,12 +177,12 @@ def judge(
             _judge(pending, ctx, effective=not pending.wants_action)
 
 
-def _judge(pending: PendingNudge, ctx: Context, *, effective: bool) -> None:
+def _judge(pending: PendingNudge, ctx: EventContext, *, effective: bool) -> None:
     emit_behaviour(ctx, nudges_judged=1, nudges_effective=int(effective))
     close_nudge(NudgeJudged, pending, ctx, effective=effective)
 
 
-def _drop(pending: PendingNudge, ctx: Context) -> None:
+def _drop(pending: PendingNudge, ctx: EventContext) -> None:
     """Judge a nudge no more; one that no answer has carried yet is withdrawn."""
     if pending.waiting:
         close_nudge(NudgeWithdrawn, pending, ctx)
@@ -232,4 +232,4 @@ def false_alarm(event: FeedbackFalseAlarm, ctx: SessionContext) -> None:
         known = FalseAlarm(alarm.pattern, alarm.tool_name)
         feedback.false_alarms = [*counts[1 - MAX_FALSE_ALARMS :], known]
     known.count += 1
-    emit_behaviour(ctx, false_alarm=Pattern(alarm.pattern))
+    emit_behaviour(ctx, false_alarm=PatternType(alarm.pattern))

@@ -30,19 +30,19 @@ from ...schemas.outcomes import (
     ProbeRequest,
 )
 from ...schemas.standings import ModelBehaved
-from ...schemas.vocabulary import CallEnd, Pattern, Severity, Status, ToolClass
+from ...schemas.vocabulary import CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
 from ...security.redaction import redact_text
-from ..calls.classify import MAX_MESSAGE_CHARS, Failure, classify
+from ..calls.classify import MAX_MESSAGE_CHARS, RawFailure, classify
 from ..calls.errors import MAX_TYPE_CHARS
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
 from ..calls.signatures import signature
 from .appended import is_appended
 from .calls import one_line
-from .records import Context, OpenCall, Sighting
-from .verdicts import Verdict, failure_of, judge
+from .records import CallRecord, EventContext, PatternSighting
+from .verdicts import FinishVerdict, failure_of, judge
 
 
-def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
+def emit_finished_call(event: ToolCallFinished, call: CallRecord, verdict: FinishVerdict, ctx: EventContext) -> None:
     """Emit the outcomes of a finished call; that of its tool is the record of the call."""
     state, rules = ctx.state, ctx.rules
     duration = event.duration_ms
@@ -70,7 +70,9 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     if approvals := call.approvals or event.approvals:
         rare["approvals"] = approvals
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
-    word = "failure" if verdict.severity is Severity.SECURITY else "neutral" if verdict.rejected else verdict.word
+    word = (
+        "failure" if verdict.severity is FailureSeverity.SECURITY else "neutral" if verdict.rejected else verdict.word
+    )
     more: dict[str, Any] = {"appended": True} if is_appended(event) else {}
     if word != "success":
         more |= _error_of(event, verdict)
@@ -81,7 +83,7 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     ended, turn = epoch_ms(event.time), event.turn_index
     record = (
         CallEnd.SUCCEEDED if verdict.word == "success" else _end_of(event, verdict),
-        "" if event.status is Status.SUCCESS else event.status,
+        "" if event.status is CallStatus.SUCCESS else event.status,
         call.summary,
         f"{call.fingerprint:016x}",
         f"{verdict.result:016x}" if verdict.result else "",
@@ -98,14 +100,14 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     )
     place = (call.service, "", "mcp") if call.kind == "mcp" else ("", call.service, call.kind if call.service else "")
     _emit_call(event, call, (word, duration, rare, place), record, more, ctx)
-    if verdict.behind and verdict.severity is not Severity.SECURITY:
+    if verdict.behind and verdict.severity is not FailureSeverity.SECURITY:
         _emit_behind(event, call, verdict, rare.get("error_message", ""), ctx)
 
 
-_ENDS = {Status.CIRCUIT_OPEN: CallEnd.REFUSED, Status.LOST: CallEnd.LOST}
+_ENDS = {CallStatus.CIRCUIT_OPEN: CallEnd.REFUSED, CallStatus.LOST: CallEnd.LOST}
 
 
-def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
+def _end_of(event: ToolCallFinished, verdict: FinishVerdict) -> CallEnd:
     """Outcome of a call that did not succeed."""
     if verdict.failed:
         if verdict.rejected:
@@ -116,7 +118,7 @@ def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
     return _ENDS.get(event.status) or (CallEnd.CACHED if event.from_cache else CallEnd.CANCELLED)
 
 
-def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
+def _times(call: CallRecord, verdict: FinishVerdict, ctx: EventContext) -> int:
     """Number of times a call has given its result since the agent's last progress; 0 if the result is unknown."""
     result = verdict.result
     if not result or verdict.neutral:
@@ -126,16 +128,16 @@ def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
     return 1 + sum([one.result == result and one.step > progress for one in ctx.same])
 
 
-def _error_of(event: ToolCallFinished, verdict: Verdict) -> dict[str, Any]:
+def _error_of(event: ToolCallFinished, verdict: FinishVerdict) -> dict[str, Any]:
     """Fields of a record about the error of what was no success."""
-    told = verdict.told or (failure_of(event.error) if event.error is not None else Failure())
+    told = verdict.told or (failure_of(event.error) if event.error is not None else RawFailure())
     message = verdict.message or told.message
     if verdict.failed and is_appended(event):
         message = "no answer by the deadline that was stated"
     return _told(told, message, event.status if verdict.failed else None)
 
 
-def _judgement(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> dict[str, Any]:
+def _judgement(event: ToolCallFinished, call: CallRecord, verdict: FinishVerdict, ctx: EventContext) -> dict[str, Any]:
     """Fields about who judges a failure otherwise than it looks; none if nobody does."""
     by_itself, who = verdict.reclassified, f"rules: {verdict.rule}"
     if not verdict.rule and event.error is not None:
@@ -145,7 +147,7 @@ def _judgement(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: C
     return {} if by_itself is None else {"reclassified": by_itself, "judged_by": who}
 
 
-def _told(told: Failure, message: str, status: str | None) -> dict[str, Any]:
+def _told(told: RawFailure, message: str, status: str | None) -> dict[str, Any]:
     """Fields about an error; with its signature, if it is that of a failure with this status."""
     line, signed = _read_message(told.type, told.code, message[:MAX_MESSAGE_CHARS], status)
     fields = {
@@ -163,7 +165,9 @@ def _read_message(kind: str, code: str, message: str, status: str | None) -> tup
     return one_line(shown, MAX_MESSAGE), "" if status is None else signature(kind, code, shown, status)
 
 
-def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, error: str, ctx: Context) -> None:
+def _emit_behind(
+    event: ToolCallFinished, call: CallRecord, verdict: FinishVerdict, error: str, ctx: EventContext
+) -> None:
     """Emit the outcome of the service behind a shell call, which is observed: nothing is asked or refused by it.
 
     Its record is the program's own (`service:curl@localhost:8080`), apart from that of other tools.
@@ -172,14 +176,14 @@ def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, erro
     rare: dict[str, Any] = {}
     failed = verdict.failed and not verdict.answer
     if failed:
-        rare["severity"] = Severity.PERMISSION if verdict.refused else Severity.SERVER_ERROR
+        rare["severity"] = FailureSeverity.PERMISSION if verdict.refused else FailureSeverity.SERVER_ERROR
         rare["http_status"] = 401 if verdict.refused else None
         rare["error_message"] = error
     judged = "failure" if failed else "success", None, rare, (name, "", "program")
     _emit_scopes(event, call, judged, (), ctx, (("service", name),))
 
 
-def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -> None:
+def emit_reported_call(event: FailureReported | SuccessReported, ctx: EventContext) -> None:
     """Emit the outcomes of a report: a plugin reports that a tool failed or succeeded, without a call.
 
     See docs/design/guard.md#hooks-and-reports.
@@ -200,7 +204,7 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
         more = _told(failure, failure.message, "")
         rare["error_message"] = more["error_message"]
     at = ctx.emit.at
-    call = OpenCall("", event.id, event.tool_name, at, at, step=0, fingerprint=0, fine_key=fine_key)
+    call = CallRecord("", event.id, event.tool_name, at, at, step=0, fingerprint=0, fine_key=fine_key)
     call.service, call.plugin_name = escape(service or domain), event.plugin_name or ""
     end = CallEnd.SUCCEEDED if severity is None else CallEnd.ANSWERED if rare["expected"] else CallEnd.FAILED
     place = service or "", domain, "mcp" if service else "domain" if domain else ""
@@ -213,7 +217,7 @@ _Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, Any]]
 
 
 def _emit_call(
-    event: Event, call: OpenCall, judged: _Judged, record: tuple[Any, ...], more: dict[str, Any], ctx: Context
+    event: Event, call: CallRecord, judged: _Judged, record: tuple[Any, ...], more: dict[str, Any], ctx: EventContext
 ) -> None:
     """Emit an outcome per scope: the tool, its service if it has one, its model tier if the call was recursive.
 
@@ -228,10 +232,10 @@ def _emit_call(
 
 def _emit_scopes(
     event: Event,
-    call: OpenCall,
+    call: CallRecord,
     judged: _Judged,
     record: tuple[Any, ...],
-    ctx: Context,
+    ctx: EventContext,
     scopes: tuple[tuple[str, str], ...],
 ) -> None:
     state, emit = ctx.state, ctx.emit
@@ -253,7 +257,11 @@ def _emit_scopes(
 
 
 def emit_patterns(
-    event: ToolCallFinished, call: OpenCall, verdict: Verdict, raised: Iterable[Sighting], ctx: Context
+    event: ToolCallFinished,
+    call: CallRecord,
+    verdict: FinishVerdict,
+    raised: Iterable[PatternSighting],
+    ctx: EventContext,
 ) -> None:
     """Emit each new or more severe pattern for the tool and key of the call that completed it.
 
@@ -282,10 +290,10 @@ def emit_patterns(
         emit.record("outcomes", seen.key, seen, seen.id)
 
 
-_NOT_OF_MODEL = frozenset({Pattern.MISSING_ENVIRONMENT, Pattern.CALL_BUDGET})
+_NOT_OF_MODEL = frozenset({PatternType.MISSING_ENVIRONMENT, PatternType.CALL_BUDGET})
 
 
-def emit_probe_request(event: BreakerProbeRequested, ctx: Context) -> None:
+def emit_probe_request(event: BreakerProbeRequested, ctx: EventContext) -> None:
     """Emit a guard's request for the one probe of a half-open breaker."""
     emit = ctx.emit
     workspace = event.workspace_id or ctx.state.workspace_id or DEFAULT_WORKSPACE
@@ -299,7 +307,7 @@ def emit_probe_request(event: BreakerProbeRequested, ctx: Context) -> None:
     emit.record("outcomes", request.key, request, request.id)
 
 
-def emit_behaviour(ctx: Context, **counts: Any) -> None:
+def emit_behaviour(ctx: EventContext, **counts: Any) -> None:
     """Emit counts of a model's behaviour, fields of `ModelBehaved`; nothing while the model is unknown.
 
     One small record for each ended turn, detected streak, issued nudge, judged nudge and false alarm; none for calls

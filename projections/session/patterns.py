@@ -10,7 +10,7 @@ from typing import Any
 
 from ...rules.behaviour import filled
 from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn, PatternCleared, PatternDetected
-from ...schemas.vocabulary import Pattern
+from ...schemas.vocabulary import PatternType
 from ..emitter import MAX_CAUSES
 from .detectors.registry import KINDS
 from .outcomes import emit_behaviour
@@ -19,15 +19,15 @@ from .records import (
     MAX_NUDGE_MARKS,
     SEVERITIES,
     ActivePattern,
-    Context,
+    EventContext,
     NudgeMark,
+    PatternSighting,
     PendingNudge,
     SessionRecord,
-    Sighting,
 )
 
 
-def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bool]:
+def record_sighting(sighting: PatternSighting, ctx: EventContext) -> tuple[ActivePattern, bool]:
     """Record a sighting; emits `pattern.detected` if its streak is new or has become more severe.
 
     Returns:
@@ -59,7 +59,7 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
     active.last_step = state.steps.number
     state.turn.stalled = True
     if not active.severity:
-        emit_behaviour(ctx, pattern=Pattern(pattern))
+        emit_behaviour(ctx, pattern=PatternType(pattern))
     raised = sighting.severity > active.severity
     if raised:
         active.severity = sighting.severity
@@ -87,7 +87,7 @@ def _notice(active: ActivePattern) -> str:
     return kind.notices.get(active.variant, kind.notice)
 
 
-def filled_text(template: str, active: ActivePattern, ctx: Context) -> str:
+def filled_text(template: str, active: ActivePattern, ctx: EventContext) -> str:
     """Text about a streak from a template with placeholders."""
     request = f"`{active.request}`" if active.request else ""
     return filled(
@@ -101,7 +101,7 @@ def filled_text(template: str, active: ActivePattern, ctx: Context) -> str:
     )
 
 
-def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
+def clear(ended: Iterable[ActivePattern], ctx: EventContext) -> None:
     """Close streaks that have ended; emits `pattern.cleared` for each, and withdraws nudges that no answer carried."""
     state = ctx.state
     for active in ended:
@@ -130,7 +130,9 @@ def nudges_of(active: ActivePattern, state: SessionRecord) -> list[PendingNudge]
     return [one for one in state.pending_nudges if (one.pattern, one.fingerprint) == place]
 
 
-def close_nudge(kind: type[NudgeJudged | NudgeWithdrawn], pending: PendingNudge, ctx: Context, **fields: Any) -> None:
+def close_nudge(
+    kind: type[NudgeJudged | NudgeWithdrawn], pending: PendingNudge, ctx: EventContext, **fields: Any
+) -> None:
     """Judge or withdraw a nudge."""
     state, emit = ctx.state, ctx.emit
     state.pending_nudges.remove(pending)
@@ -150,7 +152,7 @@ def decide(
     kind: type[PatternDetected | PatternCleared | NudgeIssued],
     active: ActivePattern,
     severity: int,
-    ctx: Context,
+    ctx: EventContext,
     /,
     **fields: Any,
 ) -> str:
@@ -166,7 +168,7 @@ def decide(
         turn_index=state.turn.index if state.turn.known else None,
         model=state.model or None,
         correlation_id=emit.correlation_id,
-        pattern=Pattern(active.pattern),
+        pattern=PatternType(active.pattern),
         severity=SEVERITIES[severity - 1],
         duration_ms=emit.at - active.first_ms,
         **fields,

@@ -11,13 +11,13 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ...rules.rules import Rules
-from ...schemas.vocabulary import Pattern, PatternSeverity, ToolClass
-from ..calls.programs import NOTHING_ASKED, Asked
-from ..emitter import Emitter
+from ...rules.rules import RuleSet
+from ...schemas.vocabulary import PatternSeverity, PatternType, ToolClass
+from ..calls.programs import NOTHING_ASKED, CommandRequest
+from ..emitter import OutputEmitter
 from ..stage import KeyState
 from .novelty import NO_REQUEST, CallRequest
-from .steps import FinishedStep, Steps
+from .steps import AgentSteps, FinishedStep
 
 MAX_OPEN_CALLS = 256
 """Maximum number of calls in flight per session; beyond it the oldest is dropped, and its finish has no start."""
@@ -57,7 +57,7 @@ _EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
 AnyDetector = TypeVar("AnyDetector")
 
 
-class OpenCall(msgspec.Struct, array_like=True):
+class CallRecord(msgspec.Struct, array_like=True):
     """A started and unfinished call, with all data that its finish needs.
 
     Attributes:
@@ -111,7 +111,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     waits: bool = False
     only_waits: bool = False
     request: CallRequest = NO_REQUEST
-    asked: Asked = NOTHING_ASKED
+    asked: CommandRequest = NOTHING_ASKED
     edits: bool = False
     summary: str = ""
 
@@ -239,7 +239,7 @@ class GuaranteeRecord(msgspec.Struct, array_like=True):
     overrides: list[str] = []
 
 
-class Feedback(msgspec.Struct, array_like=True):
+class FeedbackRecord(msgspec.Struct, array_like=True):
     """False alarms of a session, and the nudges that feedback can still refer to.
 
     Attributes:
@@ -255,7 +255,7 @@ class Feedback(msgspec.Struct, array_like=True):
     tells_deliveries: bool = False
 
 
-class Turn(msgspec.Struct, array_like=True):
+class TurnRecord(msgspec.Struct, array_like=True):
     """The open turn of a session, or its last turn.
 
     Attributes:
@@ -291,7 +291,7 @@ class SessionRecord(KeyState):
         closed_calls: digests of the ids of the latest closed calls, oldest first.
         lone_calls: ids and times (ms) of finishes that came without a start.
         asked: calls that wait for a person and have not started: id, and since when (milliseconds).
-        next_deadline: when the next call in flight falls due (`OpenCall.due_ms`), milliseconds; 0 none.
+        next_deadline: when the next call in flight falls due (`CallRecord.due_ms`), milliseconds; 0 none.
         failed_calls: of `calls`, those that failed.
         neutral_calls: of `calls`, those that say nothing.
         guarantees: what its execution has spent; absent while no limits apply to it.
@@ -312,7 +312,7 @@ class SessionRecord(KeyState):
     overrides: str = ""
     arrived: int = 0
     recent_ids: bytearray = msgspec.field(default_factory=bytearray)
-    open_calls: list[OpenCall] = []
+    open_calls: list[CallRecord] = []
     closed_calls: bytearray = msgspec.field(default_factory=bytearray)
     lone_calls: list[tuple[str, int]] = []
     asked: list[tuple[str, int]] = []
@@ -321,12 +321,12 @@ class SessionRecord(KeyState):
     failed_calls: int = 0
     neutral_calls: int = 0
     guarantees: GuaranteeRecord | None = None
-    turn: Turn = msgspec.field(default_factory=Turn)
+    turn: TurnRecord = msgspec.field(default_factory=TurnRecord)
     tools: dict[str, int] = {}
     stall_due: int = 0
-    feedback: Feedback = msgspec.field(default_factory=Feedback)
+    feedback: FeedbackRecord = msgspec.field(default_factory=FeedbackRecord)
     agent: str = ""
-    steps: Steps = msgspec.field(default_factory=Steps)
+    steps: AgentSteps = msgspec.field(default_factory=AgentSteps)
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
     nudged: list[NudgeMark] = []
@@ -365,7 +365,7 @@ def place_of(digest: bytes, digests: bytearray) -> int:
     return position
 
 
-class Sighting(NamedTuple):
+class PatternSighting(NamedTuple):
     """A detector's report of its pattern in the current event, with a severity from 1 minor to 3 severe.
 
     Attributes:
@@ -385,7 +385,7 @@ class Sighting(NamedTuple):
         hint_only: whether something may have changed between the repetitions, so that its nudges stay gentle.
     """
 
-    pattern: Pattern
+    pattern: PatternType
     severity: int
     fingerprint: int
     repetitions: int
@@ -402,7 +402,7 @@ class Sighting(NamedTuple):
     hint_only: bool = False
 
 
-class Context(msgspec.Struct, gc=False):
+class EventContext(msgspec.Struct, gc=False):
     """Context of the fold of one event; `emit` holds its id (`cause`) and its time (`at`, milliseconds).
 
     Attributes:
@@ -413,8 +413,8 @@ class Context(msgspec.Struct, gc=False):
 
     state: SessionRecord
     session_id: str
-    rules: Rules
-    emit: Emitter
-    sightings: list[Sighting] = []
-    call: OpenCall | None = None
+    rules: RuleSet
+    emit: OutputEmitter
+    sightings: list[PatternSighting] = []
+    call: CallRecord | None = None
     same: Sequence[FinishedStep] = ()

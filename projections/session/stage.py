@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas import events as ev
 from ...schemas.codec import decode_event
 from ...schemas.fields import LARGEST_COUNT
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ...schemas.vocabulary import Status
-from ..emitter import Emitter
+from ...schemas.vocabulary import CallStatus
+from ..emitter import OutputEmitter
 from ..rule_source import session_overrides
-from ..stage import HOUR_MS, IdleRule, Retention
+from ..stage import HOUR_MS, IdleRule, StateRetention
 from . import dispatch, executions, nudges, outcomes
 from .appended import append_finishes, append_lost, append_timer_event, is_appended
 from .calls import close_call, denial_of, open_call, wait_begins, wait_ends
@@ -58,7 +58,7 @@ class SessionStage:
         """Session id, event id and time of an event."""
         return event.session_id, event.id, ev.epoch_ms(event.time)
 
-    def republish(self, state: SessionState, at: int, rules: Rules, emit: Emitter) -> None:
+    def republish(self, state: SessionState, at: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Emit nothing: sessions have no public state."""
 
     def scopes(self, state: SessionState, event: ev.Event) -> tuple[str, str, str]:
@@ -66,7 +66,7 @@ class SessionStage:
         workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
         return workspace, event.user_id or state.user_id, state.overrides
 
-    def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:  # noqa: C901 - the hot path
+    def fold(self, state: SessionState, event: ev.Event, at: int, rules: RuleSet, emit: OutputEmitter) -> None:  # noqa: C901 - the hot path
         """Fold one event; a repeated one changes nothing and emits nothing."""
         recent, hashed = state.recent_ids, PREPARED_HASH.copy()
         hashed.update(event.id.encode())
@@ -107,16 +107,16 @@ class SessionStage:
         recent += mark  # after the fold, so that an event whose fold failed may be repeated
         del recent[:-_KEPT]
 
-    def retention(self, state: SessionState) -> Retention:
+    def retention(self, state: SessionState) -> StateRetention:
         """Part of an idle session that must be kept: everything while a call is in flight or a stall is due."""
-        return Retention.DROP if self.due_at(state) is None else Retention.KEEP
+        return StateRetention.DROP if self.due_at(state) is None else StateRetention.KEEP
 
-    def expire(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: SessionState, key: str, at: int, rules: RuleSet, emit: OutputEmitter) -> bool:
         """Fold what is due in an old session whose id is used again; returns False if something is still due later."""
         self._fall_due(SessionContext(state, key, rules, emit), at)
-        return self.retention(state) is Retention.DROP
+        return self.retention(state) is StateRetention.DROP
 
-    def append_timer(self, state: SessionState, key: str, at: int, emit: Emitter) -> None:
+    def append_timer(self, state: SessionState, key: str, at: int, emit: OutputEmitter) -> None:
         """Do nothing, as the state of a session is not published."""
 
     def due_at(self, state: SessionState) -> int | None:
@@ -126,7 +126,7 @@ class SessionStage:
             return deadline or None
         return min(deadline, stall) if deadline else stall
 
-    def due(self, state: SessionState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
+    def due(self, state: SessionState, key: str, now: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Append what is due: finishes of calls whose deadline has passed, and a `TimePassed`.
 
         Both are folded when they are read back.
@@ -231,7 +231,7 @@ def _overdue_finished(event: ev.ToolCallFinished, ctx: SessionContext, *, late: 
     waited_for = ctx.state.detectors.stalled_call.stop_tracking(event.call_id)
     if waited_for is not None:
         ctx.state.act_as(waited_for.agent_id)
-        if late and event.status is Status.SUCCESS and ctx.rules.behaviour.enabled:
+        if late and event.status is CallStatus.SUCCESS and ctx.rules.behaviour.enabled:
             dispatch.succeeded(event.tool_name, ctx)
         dispatch.close_ended(ctx)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from .detectors.registry import FIELDS, OF_SESSION, Detectors
-from .records import ActivePattern, AnyDetector, Context, NudgeMark, PendingNudge, SessionRecord
-from .steps import Steps
+from .detectors.registry import FIELDS, OF_SESSION, AgentDetectors
+from .records import ActivePattern, AnyDetector, EventContext, NudgeMark, PendingNudge, SessionRecord
+from .steps import AgentSteps
 
 MAX_AGENTS = 16
 """Agents of a session that are remembered beside the one that acted last."""
@@ -22,11 +22,11 @@ class AgentState(msgspec.Struct, array_like=True):
     """
 
     calls: int = 0
-    steps: Steps = msgspec.field(default_factory=Steps)
+    steps: AgentSteps = msgspec.field(default_factory=AgentSteps)
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
     nudged: list[NudgeMark] = []
-    detectors: Detectors = msgspec.field(default_factory=Detectors)
+    detectors: AgentDetectors = msgspec.field(default_factory=AgentDetectors)
 
 
 _OF_AGENT = tuple(name for name in AgentState.__struct_fields__ if name != "calls")
@@ -42,7 +42,7 @@ class SessionState(SessionRecord):
         agents: the other agents, the one that acted longest ago first.
     """
 
-    detectors: Detectors = msgspec.field(default_factory=Detectors)
+    detectors: AgentDetectors = msgspec.field(default_factory=AgentDetectors)
     agents: dict[str, AgentState] = {}
 
     def detector(self, kind: type[AnyDetector]) -> AnyDetector:
@@ -90,7 +90,7 @@ class SessionState(SessionRecord):
             mark.nudged_at += calls
 
 
-class SessionContext(Context, gc=False):
+class SessionContext(EventContext, gc=False):
     """Context of the fold of one event, with the complete session state."""
 
     state: SessionState

@@ -53,7 +53,7 @@ class FinishedStep(msgspec.Struct, array_like=True):
     marks: int = 0
 
 
-class _Columns(msgspec.Struct, array_like=True):
+class _WindowColumns(msgspec.Struct, array_like=True):
     """Columns of a window: 64-bit fingerprints, tools as places in a list, and differences of steps and times.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Columns(msgspec.Struct, array_like=True):
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UUID_DIGITS = 32
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Columns).decode
+_decode = msgspec.msgpack.Decoder(_WindowColumns).decode
 
 
 class StepWindow(deque[FinishedStep], PackedValue):
@@ -86,7 +86,7 @@ class StepWindow(deque[FinishedStep], PackedValue):
         ids = [one.event_id for one in self]
         plain = all(map(_UUID.fullmatch, ids))
         places = {name: place for place, name in enumerate(dict.fromkeys(one.tool_name for one in self))}
-        columns = _Columns(
+        columns = _WindowColumns(
             array("Q", [one.call for one in self]).tobytes(),
             array("Q", [one.result for one in self]).tobytes(),
             _differences([one.step for one in self]),
@@ -123,7 +123,7 @@ def _differences(numbers: list[int]) -> list[int]:
     return [numbers[0], *(after - before for before, after in pairwise(numbers))]
 
 
-class Steps(msgspec.Struct, array_like=True):
+class AgentSteps(msgspec.Struct, array_like=True):
     """Steps of one agent: the calls of one message of the model, which has seen none of their results in between.
 
     Calls belong together by the `message_id` of their starts, else if they start before any call of the batch has

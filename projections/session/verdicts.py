@@ -11,15 +11,15 @@ import msgspec
 import orjson
 from msgspec import UNSET, structs
 
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
 from ...schemas.result_sketch import ResultSketch
-from ...schemas.vocabulary import Severity, Status, ToolClass
+from ...schemas.vocabulary import CallStatus, FailureSeverity, ToolClass
 from ..calls import fingerprints
 from ..calls.classify import (
     ANSWER,
     MAX_MESSAGE_CHARS,
-    Failure,
+    RawFailure,
     Runs,
     classify,
     declared,
@@ -35,23 +35,23 @@ from ..calls.classify import (
 )
 from ..calls.errors import neutral_reason
 from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask, without_snapshots
-from ..calls.programs import NOTHING, Reading, read, service_asked
+from ..calls.programs import NOTHING, FailureReading, read, service_asked
 from ..calls.tool_class import reads_by_sql
-from .records import OpenCall
+from .records import CallRecord
 from .shown_lines import NO_LINES, Shown, ShownLines, SketchedLines
 
 NO_ERROR = ErrorInfo()
-_TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
+_TELLING_STATUS = frozenset({CallStatus.TIMEOUT, CallStatus.REJECTED})
 """Statuses that tell more about a failure than that it is one."""
 
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 """Classes of calls of whose results no line is looked for again."""
 
 _STRUCTURED = frozenset({b"{", b"["})
-NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
+NEUTRAL_STATUS = frozenset({CallStatus.CANCELLED, CallStatus.CIRCUIT_OPEN, CallStatus.LOST})
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class FinishVerdict(msgspec.Struct, frozen=True, gc=False):
     """Verdict on a finished call.
 
     Attributes:
@@ -83,7 +83,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """
 
     word: Literal["success", "failure", "neutral"]
-    severity: Severity | None = None
+    severity: FailureSeverity | None = None
     http_status: int | None = None
     result: int = 0
     expected: bool = False
@@ -102,33 +102,33 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     size: int = 0
     behind: str = ""
     refused: bool = False
-    told: Failure | None = None
+    told: RawFailure | None = None
     own_class: bool = False
-    reclassified: Severity | None = None
+    reclassified: FailureSeverity | None = None
     rule: str = ""
 
 
-def failure_of(error: ErrorInfo) -> Failure:
+def failure_of(error: ErrorInfo) -> RawFailure:
     """Failure that an event's error describes."""
-    return Failure(error.type or "", error.message or "", error.http_status, str(error.code or ""))
+    return RawFailure(error.type or "", error.message or "", error.http_status, str(error.code or ""))
 
 
-def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
+def judge(event: ToolCallFinished, call: CallRecord, rules: RuleSet) -> FinishVerdict:
     """Judge one finish: by its status first, then by its error, or its raw result or the sketch of it."""
     error = event.error if event.error is not None and event.error != NO_ERROR else None
     raw = raw_result(event)
     sketch = sketch_of(event)
     parsed = json_of(event.result) if raw[:1] in _STRUCTURED else None
-    told: Failure | None = None
+    told: RawFailure | None = None
     if error is not None:
         told = failure_of(error)
     elif sketch is not None:
         told = failure_in_sketch(sketch)
     elif parsed is not None:
         told = failure_in_result(parsed)
-    if event.status is not Status.SUCCESS or told is not None:
+    if event.status is not CallStatus.SUCCESS or told is not None:
         if told is None:
-            failure = Failure(message=text_of(raw, parsed) if sketch is None else sketch.text)
+            failure = RawFailure(message=text_of(raw, parsed) if sketch is None else sketch.text)
         else:
             failure = reported_by_tool(told) if error is None and call.kind == "mcp" else told
         return _judge_failure(event, call, failure, told, rules)
@@ -146,11 +146,11 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
     if not dangerous and not event.from_cache:
         behind = _behind(call, service_asked(call.asked)) if call.asked.program else ""
-        return Verdict("success", result=result, shown=shown, size=size, behind=behind)
-    severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
+        return FinishVerdict("success", result=result, shown=shown, size=size, behind=behind)
+    severity, risky = (FailureSeverity.SECURITY, not call.dangerous) if dangerous else (None, False)
     if event.from_cache:
-        return Verdict("neutral", severity, None, result, neutral=True, risky=risky)
-    return Verdict("success", severity, None, result, risky=risky, shown=shown, size=size)
+        return FinishVerdict("neutral", severity, None, result, neutral=True, risky=risky)
+    return FinishVerdict("success", severity, None, result, risky=risky, shown=shown, size=size)
 
 
 def sketch_of(event: ToolCallFinished) -> ResultSketch | None:
@@ -158,9 +158,9 @@ def sketch_of(event: ToolCallFinished) -> ResultSketch | None:
     return event.result_sketch if event.result is UNSET else None
 
 
-def failure_in_sketch(sketch: ResultSketch) -> Failure | None:
+def failure_in_sketch(sketch: ResultSketch) -> RawFailure | None:
     """The failure that a result reports, from its sketch."""
-    return None if sketch.failure is None else Failure(*structs.astuple(sketch.failure))
+    return None if sketch.failure is None else RawFailure(*structs.astuple(sketch.failure))
 
 
 def raw_result(event: ToolCallFinished) -> bytes:
@@ -207,13 +207,13 @@ _read_text_before = lru_cache(maxsize=4096)(_read_text)
 
 
 def _judge_failure(
-    event: ToolCallFinished, call: OpenCall, failure: Failure, told: Failure | None, rules: Rules
-) -> Verdict:
+    event: ToolCallFinished, call: CallRecord, failure: RawFailure, told: RawFailure | None, rules: RuleSet
+) -> FinishVerdict:
     """Judge a finish that is no success."""
     status = event.status
     reason = "cancelled" if status in NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
-        return Verdict("neutral", denied=reason == "denied", neutral=True)
+        return FinishVerdict("neutral", denied=reason == "denied", neutral=True)
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     override = (event.error.severity or None) if event.error else None
     runs: Runs = call.runs  # type: ignore[assignment]
@@ -230,11 +230,11 @@ def _judge_failure(
     code = exit_code_in(failure, runs)
     failures = rules.tools.failures
     table = failures.get(call.command, failures.get(call.tool_name)) if failures else None
-    rule = declared(failure, code, table) if table and severity is not Severity.SECURITY else ""
+    rule = declared(failure, code, table) if table and severity is not FailureSeverity.SECURITY else ""
     said = table[rule] if table and rule else ""
     before = severity
     if said:
-        severity = Severity.VALIDATION if said == ANSWER else Severity(said)
+        severity = FailureSeverity.VALIDATION if said == ANSWER else FailureSeverity(said)
     how = f"{status if status in _TELLING_STATUS else 'error'}\0{severity}\0{failure.http_status or ''}\0{code}"
     kind = fingerprints.digest(f"{how}\0{failure.type}\0{failure.code}".encode(errors="replace"))
     text = fingerprints.digest(failure_text(failure.message, call.request.shown.decode(errors="replace")))
@@ -242,10 +242,10 @@ def _judge_failure(
     if table is not None:
         reading = reading._replace(answer=said == ANSWER)
     expected = reading.answer or bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
-    risky = override is None and severity is Severity.SECURITY and not dangerous
+    risky = override is None and severity is FailureSeverity.SECURITY and not dangerous
     judged = override is not None or bool(said)  # by somebody who knows the tool
-    answered = said == ANSWER or (severity is Severity.VALIDATION and not judged and is_plain_answer(failure))
-    own_class = severity is Severity.SERVER_ERROR and not judged and not code and is_of_own_class(failure)
+    answered = said == ANSWER or (severity is FailureSeverity.VALIDATION and not judged and is_plain_answer(failure))
+    own_class = severity is FailureSeverity.SERVER_ERROR and not judged and not code and is_of_own_class(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
     message = failure.message[:MAX_MESSAGE_CHARS]
     shown: Shown = NO_LINES
@@ -254,7 +254,7 @@ def _judge_failure(
             shown = ShownLines.of(failure_lines(message), len(message), call.request)
         else:
             shown = SketchedLines(sketch)
-    return Verdict(
+    return FinishVerdict(
         "failure",
         severity,
         failure.http_status,
@@ -265,7 +265,7 @@ def _judge_failure(
         answered=answered,
         reached=reached,
         answer=reading.answer or _finds_nothing(call, severity, runs),
-        rejected=status is Status.REJECTED,
+        rejected=status is CallStatus.REJECTED,
         kind=kind,
         text=text,
         message=message,
@@ -285,13 +285,13 @@ def failure_lines(message: str) -> Sequence[bytes]:
     return message[:MAX_MESSAGE_CHARS].encode(errors="replace").split(b"\n") if message else ()
 
 
-def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:
+def _finds_nothing(call: CallRecord, severity: FailureSeverity, runs: Runs) -> bool:
     """Whether a reading tool, not a program, has answered that there is no such thing."""
-    reads = not runs and severity is Severity.NOT_FOUND and call.tool_class is ToolClass.READ
+    reads = not runs and severity is FailureSeverity.NOT_FOUND and call.tool_class is ToolClass.READ
     return reads and not reads_by_sql(call.request.text())
 
 
-def _read(failure: Failure, call: OpenCall, runs: Runs) -> Reading:
+def _read(failure: RawFailure, call: CallRecord, runs: Runs) -> FailureReading:
     """Read a failure by its program."""
     if not call.asked.answers and not call.asked.program:
         return NOTHING
@@ -299,7 +299,7 @@ def _read(failure: Failure, call: OpenCall, runs: Runs) -> Reading:
     return read(call.asked, int(code) if code else None, failure.message)
 
 
-def _behind(call: OpenCall, service: str) -> str:
+def _behind(call: CallRecord, service: str) -> str:
     """Return the name of the service behind a program: the program and the service."""
     return f"{call.asked.program}@{service}" if service and "@" not in service else service
 

@@ -23,11 +23,17 @@ from typing import NamedTuple
 from ...rules.rules import BreakerPolicy
 from ...schemas.commands import BreakerClose, BreakerDisable, BreakerForceOpen, BreakerObserve
 from ...schemas.outcomes import CallOutcome, ProbeRequest
-from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, Severity
-from .state import MAX_FAILING, BreakerRecord, Lease, may_be_answer
+from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, FailureSeverity
+from .state import MAX_FAILING, BreakerRecord, ProbeHolder, may_be_answer
 
 HEALTH_FAILURES = frozenset(
-    {Severity.SERVER_ERROR, Severity.CRASH, Severity.CORRUPTION, Severity.TIMEOUT, Severity.TRANSIENT}
+    {
+        FailureSeverity.SERVER_ERROR,
+        FailureSeverity.CRASH,
+        FailureSeverity.CORRUPTION,
+        FailureSeverity.TIMEOUT,
+        FailureSeverity.TRANSIENT,
+    }
 )
 
 
@@ -54,7 +60,7 @@ BreakerOrder = BreakerForceOpen | BreakerClose | BreakerDisable | BreakerObserve
 """Operator command about a circuit."""
 
 
-class Change(NamedTuple):
+class CircuitChange(NamedTuple):
     """Transition of a circuit; `at` in milliseconds."""
 
     before: BreakerState
@@ -63,14 +69,14 @@ class Change(NamedTuple):
     at: int
 
 
-class ProbeAnswer(NamedTuple):
+class ProbeGrant(NamedTuple):
     """Answer to a probe request; `lease_until` in milliseconds."""
 
     granted: bool
     lease_until: int
 
 
-def move_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+def move_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[CircuitChange]:
     """Make the next transition due by `at`: a lost probe, an expired cooldown or an expired forced opening.
 
     The transition gets the time at which it was due. Call this until it returns nothing, so that each change is emitted
@@ -118,7 +124,7 @@ def note_call(record: BreakerRecord, outcome: CallOutcome, at: int) -> None:
 
 def fold_call(
     record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int, *, key: int = 0
-) -> list[Change]:
+) -> list[CircuitChange]:
     """Fold one finished call into the circuit; transitions due by `at` must have been made before.
 
     `key`: digest of the call's fine key if the circuit belongs to a tool with fine keys; else 0.
@@ -157,7 +163,9 @@ def fold_call(
     return _open_by_threshold(record, policy, at)
 
 
-def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
+def fold_call_of_service(
+    record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int
+) -> list[CircuitChange]:
     """Fold a call that counts in the circuit of its service into the circuit of its tool.
 
     Such a call never opens the tool's circuit. While that circuit is half-open the call counts as a successful probe,
@@ -194,7 +202,7 @@ def _health(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy) 
     return failed, True, failed
 
 
-def _open_by_threshold(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+def _open_by_threshold(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[CircuitChange]:
     """Open the circuit if a configured threshold is reached, checked in the order: consecutive, rate, slow rate."""
     if policy.consecutive_failures is not None and len(record.consecutive) >= policy.consecutive_failures:
         return move(record, BreakerTrigger.CONSECUTIVE, policy, at)
@@ -214,7 +222,7 @@ def _open_by_threshold(record: BreakerRecord, policy: BreakerPolicy, at: int) ->
 
 def _settle_probe(
     record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int, *, failed: bool, answered: bool
-) -> list[Change]:
+) -> list[CircuitChange]:
     """Settle the probe with a call that finished while half-open, if that call is the probe.
 
     A call that started before the opening is ignored. While a lease is held, only the leased call counts (matched by
@@ -234,22 +242,22 @@ def _settle_probe(
     return move(record, BreakerTrigger.PROBES_SUCCEEDED, policy, at) if record.successes >= policy.close_after else []
 
 
-def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeAnswer:
+def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeGrant:
     """Grant or refuse the fleet's single probe; a circuit that is closed or not enforced grants without a lease."""
     if record.mode is not BreakerMode.ENFORCE or record.state is _C:
-        return ProbeAnswer(granted=True, lease_until=0)
+        return ProbeGrant(granted=True, lease_until=0)
     if record.state is not _H:
-        return ProbeAnswer(granted=False, lease_until=record.open_until)
+        return ProbeGrant(granted=False, lease_until=record.open_until)
     if record.lease is not None:
         held = (record.lease.holder, record.lease.call_id, record.lease.session_id)
         mine = held == (request.guard_id, request.call_id, request.session_id)
-        return ProbeAnswer(granted=mine, lease_until=record.lease.until)
+        return ProbeGrant(granted=mine, lease_until=record.lease.until)
     until = at + int(policy.lease_s * 1000)
-    record.lease = Lease(request.guard_id, request.call_id, until, request.cause, request.session_id)
-    return ProbeAnswer(granted=True, lease_until=record.lease.until)
+    record.lease = ProbeHolder(request.guard_id, request.call_id, until, request.cause, request.session_id)
+    return ProbeGrant(granted=True, lease_until=record.lease.until)
 
 
-def apply_command(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: int) -> list[Change]:
+def apply_command(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: int) -> list[CircuitChange]:
     """Apply an operator's command: force the circuit open, close it, disable it, or set it to observe only."""
     if not record.since:
         record.since = at
@@ -268,7 +276,7 @@ def apply_command(record: BreakerRecord, order: BreakerOrder, policy: BreakerPol
     return changes
 
 
-def move(record: BreakerRecord, trigger: BreakerTrigger, policy: BreakerPolicy, at: int) -> list[Change]:
+def move(record: BreakerRecord, trigger: BreakerTrigger, policy: BreakerPolicy, at: int) -> list[CircuitChange]:
     """Make the transition that the table has for a trigger; returns an empty list if it has none."""
     before = record.state
     after = TRANSITIONS.get((before, trigger))
@@ -293,7 +301,7 @@ def move(record: BreakerRecord, trigger: BreakerTrigger, policy: BreakerPolicy, 
     elif after is _F:
         record.opened_at = at
         record.open_until = 0
-    return [Change(before, after, trigger, at)]
+    return [CircuitChange(before, after, trigger, at)]
 
 
 def _backoff(record: BreakerRecord, policy: BreakerPolicy) -> float:

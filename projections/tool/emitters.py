@@ -17,13 +17,13 @@ from ..calls.keys import order
 from ..emitter import time_or_none
 from . import breaker, trust
 from .failure_counts import FAILED, effective_failures
-from .state import Fold, ToolState, TrustRecord
+from .state import ToolFold, ToolState, TrustRecord
 
 MAX_FAILURE_TIMES = 20
 """Maximum number of latest failures whose times a public state lists."""
 
 
-class Cause(NamedTuple):
+class TrustCause(NamedTuple):
     """Input event that moved a trust record: a call, or an operator's command.
 
     Attributes:
@@ -37,7 +37,9 @@ class Cause(NamedTuple):
     user_id: str = ""
 
 
-def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: EscalationRule, cause: Cause) -> None:
+def trust_changed(
+    fold: ToolFold, record: TrustRecord, change: trust.TrustChange, rule: EscalationRule, cause: TrustCause
+) -> None:
     """Emit a trust transition, or a recovery that waits for the operator, with its evidence and display texts."""
     workspace = fold.state.workspace_id
     evidence = change.evidence if change.after in {TrustState.ESCALATED, TrustState.BLOCKED} else ()
@@ -75,7 +77,7 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
     )
 
 
-def danger_noted(fold: Fold, record: TrustRecord, kind: DangerKind, outcome: CallOutcome) -> None:
+def danger_noted(fold: ToolFold, record: TrustRecord, kind: DangerKind, outcome: CallOutcome) -> None:
     """Emit that a dangerous call was made or held back."""
     made = outcome.verdict != "neutral"
     what = f"a call that would {HARMS[kind]} was {'made' if made else 'held back'}"
@@ -99,7 +101,7 @@ def danger_noted(fold: Fold, record: TrustRecord, kind: DangerKind, outcome: Cal
     )
 
 
-def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
+def trust_state(fold: ToolFold, record: TrustRecord, rule: EscalationRule) -> bool:
     """Publish the whole public state of a key, or a tombstone once it is back to its default.
 
     Returns whether the `state` topic holds the key afterwards.
@@ -159,7 +161,7 @@ def trust_key(state: ToolState, record: TrustRecord) -> str:
     return f"trust:{state.workspace_id}{US}{record.key}"
 
 
-def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...]) -> None:
+def breaker_changed(fold: ToolFold, change: breaker.CircuitChange, evidence: tuple[str, ...]) -> None:
     """Emit a transition of a circuit."""
     state, record = fold.state, fold.state.breaker
     rate, measured = breaker.failure_rate(record)
@@ -184,10 +186,10 @@ def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...
     )
 
 
-def probe_answered(fold: Fold, request: ProbeRequest, answer: breaker.ProbeAnswer) -> None:
+def probe_answered(fold: ToolFold, request: ProbeRequest, answer: breaker.ProbeGrant) -> None:
     """Emit that the fleet's single probe was granted, or that the call must fail fast."""
     state = fold.state
-    kind: type[out.ProbeAnswer] = out.BreakerProbeGranted if answer.granted else out.BreakerProbeDenied
+    kind: type[out.ProbeAnswerBase] = out.BreakerProbeGranted if answer.granted else out.BreakerProbeDenied
     fold.emit.write(
         "breakers",
         f"{state.workspace_id}{US}{state.scope}",
@@ -204,7 +206,7 @@ def probe_answered(fold: Fold, request: ProbeRequest, answer: breaker.ProbeAnswe
     )
 
 
-def breaker_state(fold: Fold) -> bool:
+def breaker_state(fold: ToolFold) -> bool:
     """Publish the whole public state of a circuit, or a tombstone once it is closed and enforced again.
 
     Returns whether the `state` topic holds the circuit afterwards.
@@ -239,7 +241,7 @@ def breaker_state(fold: Fold) -> bool:
             last_failure_at=time_or_none(next((one >> 2 for one in reversed(record.results) if one & 1), 0)),
             last_success_at=time_or_none(next((one >> 2 for one in reversed(record.results) if not one & 1), 0)),
             successes=record.successes,
-            lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
+            lease=out.ProbeLease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
             if lease
             else None,
             last_error=record.error or None,
@@ -279,7 +281,7 @@ def subject(record: TrustRecord) -> str:
     return f"Service '{name}'" if record.scope == "service" else f"Tool '{record.key}'"
 
 
-def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule, at: int, place: str) -> str:
+def notification(record: TrustRecord, change: trust.TrustChange, rule: EscalationRule, at: int, place: str) -> str:
     """Text shown to the user when the state of a key changes."""
     name, why, order_key = subject(record), change.reason, change.order_key
     if change.pending:
@@ -300,7 +302,7 @@ def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule
     return f"✓ {name} recovered" if change.trigger is not TrustTrigger.RESTORE else f"✓ {name} restored"
 
 
-def observation(record: TrustRecord, change: trust.Change) -> str:
+def observation(record: TrustRecord, change: trust.TrustChange) -> str:
     """Text shown to the user when the service behind a program goes away or comes back; nothing is asked by it."""
     name = subject(record)
     if change.after is TrustState.TRUSTED:
@@ -311,7 +313,7 @@ def observation(record: TrustRecord, change: trust.Change) -> str:
 
 
 def permission_warning(
-    record: TrustRecord, change: trust.Change, rule: EscalationRule, at: int, place: str
+    record: TrustRecord, change: trust.TrustChange, rule: EscalationRule, at: int, place: str
 ) -> str | None:
     """Warning for a permission prompt while the key is not trusted."""
     if change.after is TrustState.TRUSTED:

@@ -14,8 +14,8 @@ from ...schemas.outcomes import CallOutcome
 from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState, TrustTrigger
 from . import trust
-from .emitters import Cause
-from .state import MAX_USERS, FleetReport, Fold, ToolState, TrustRecord
+from .emitters import TrustCause
+from .state import MAX_USERS, FleetReport, ToolFold, ToolState, TrustRecord
 
 BUCKETS = 6
 """Number of buckets of the window; the oldest bucket is dropped as a whole."""
@@ -29,7 +29,7 @@ COMMAND = "|command="
 _TRUSTED = TrustState.TRUSTED
 
 
-def after_call(fold: Fold, outcome: CallOutcome) -> None:
+def after_call(fold: ToolFold, outcome: CallOutcome) -> None:
     """Count a call that has been folded into its trust records, and report changes of those that the fleet knows.
 
     These are a tool and a service as a whole, and commands of a shell, from their first counted failure on. A service
@@ -51,7 +51,7 @@ def after_call(fold: Fold, outcome: CallOutcome) -> None:
         _count(fold, command, report, outcome)
 
 
-def _count(fold: Fold, own: TrustRecord, report: FleetReport, outcome: CallOutcome) -> None:
+def _count(fold: ToolFold, own: TrustRecord, report: FleetReport, outcome: CallOutcome) -> None:
     user = outcome.user_id
     is_new_user = bool(user) and user not in report.users and _add_user(report, user)
     rule = trust.rules_for(fold.rules.trust, outcome).of(own.scope)
@@ -62,7 +62,7 @@ def _count(fold: Fold, own: TrustRecord, report: FleetReport, outcome: CallOutco
         report.tally[0] += 1
         report.tally[1] += counted
     if report.reported_state or own.state is not _TRUSTED:
-        _report(fold, own, report, Cause(outcome.cause, outcome.session_id), is_new_user=is_new_user)
+        _report(fold, own, report, TrustCause(outcome.cause, outcome.session_id), is_new_user=is_new_user)
 
 
 def reports(state: ToolState) -> list[FleetReport | None]:
@@ -70,7 +70,7 @@ def reports(state: ToolState) -> list[FleetReport | None]:
     return [state.fleet_report, *state.command_reports.values()]
 
 
-def after_order(fold: Fold, cause: str) -> None:
+def after_order(fold: ToolFold, cause: str) -> None:
     """Report the changes made by an operator's command; one that restores trust resets the counts."""
     if not fold.rules.fleet.enabled:
         return
@@ -82,7 +82,7 @@ def after_order(fold: Fold, cause: str) -> None:
         if own.watermark == fold.emit.at:
             report.tally = [0, 0]
         if report.reported_state or own.state is not _TRUSTED:
-            _report(fold, own, report, Cause(cause), is_new_user=False)
+            _report(fold, own, report, TrustCause(cause), is_new_user=False)
 
 
 def _add_user(report: FleetReport, user: str) -> bool:
@@ -103,7 +103,7 @@ def _begin_bucket(report: FleetReport, at: int, rules: FleetRules) -> None:
     report.until = at - at % width + width
 
 
-def _report(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, is_new_user: bool) -> None:
+def _report(fold: ToolFold, own: TrustRecord, report: FleetReport, cause: TrustCause, *, is_new_user: bool) -> None:
     """Emit a report for each user if a change requires it; `is_new_user`: a user has just been added."""
     rules, emit = fold.rules.fleet, fold.emit
     trusted = own.state is _TRUSTED

@@ -28,8 +28,8 @@ from .state import (
     MAX_MODEL_KEYS,
     MAX_MODELS,
     MAX_SUGGESTIONS,
-    Fold,
-    ModelProfile,
+    KeyProfile,
+    ToolFold,
     ToolState,
 )
 
@@ -44,7 +44,7 @@ Z_95 = 1.959963984540054
 """The same of the central 95 %."""
 
 
-class Standing(NamedTuple):
+class ModelSuccess(NamedTuple):
     """Success rate of a model on a key, failures of other causes left out.
 
     Attributes:
@@ -64,8 +64,8 @@ class BetterModel(NamedTuple):
     """A better model, with its rates and those of the current model."""
 
     model: str
-    theirs: Standing
-    current: Standing
+    theirs: ModelSuccess
+    current: ModelSuccess
 
 
 def wilson_bounds(successes: int, trials: int, z: float = Z_90) -> tuple[float, float]:
@@ -88,16 +88,16 @@ def wilson_bounds(successes: int, trials: int, z: float = Z_90) -> tuple[float, 
     return max(0.0, lower), min(1.0, upper)
 
 
-def standing(profile: ModelProfile) -> Standing:
+def standing(profile: KeyProfile) -> ModelSuccess:
     """Success rate and confidence interval of a profile."""
     measured = profile.attempts - (profile.failures - profile.own) + profile.patterns
     good = measured - profile.own - profile.patterns
     lower, upper = wilson_bounds(good, measured)
-    return Standing(good / measured if measured else 0.0, measured, lower, upper)
+    return ModelSuccess(good / measured if measured else 0.0, measured, lower, upper)
 
 
 def better_model(
-    profiles: dict[str, ModelProfile],
+    profiles: dict[str, KeyProfile],
     current: str,
     rules: ModelRules,
     is_available: Callable[[str], bool] = lambda _model: True,
@@ -127,7 +127,7 @@ def better_model(
     return preferred or best
 
 
-def fold_call(fold: Fold, outcome: CallOutcome) -> None:
+def fold_call(fold: ToolFold, outcome: CallOutcome) -> None:
     """Count a finished call for its model; informational failures and neutral outcomes are ignored."""
     if not outcome.model or outcome.expected or outcome.verdict == "neutral":
         return
@@ -147,7 +147,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         _publish(fold, key, outcome.model, profile)
 
 
-def fold_pattern(fold: Fold, seen: PatternSeen) -> None:
+def fold_pattern(fold: ToolFold, seen: PatternSeen) -> None:
     """Count a detected pattern against the model that showed it with the tool."""
     if not seen.model:
         return
@@ -159,7 +159,7 @@ def fold_pattern(fold: Fold, seen: PatternSeen) -> None:
         _publish(fold, key, seen.model, profile)
 
 
-def _open_profile(fold: Fold, fine_key: str, model: str) -> tuple[str, ModelProfile]:
+def _open_profile(fold: ToolFold, fine_key: str, model: str) -> tuple[str, KeyProfile]:
     """Find or create the profile of a model; returns also its key: the tool's own key once there are too many."""
     state, models = fold.state, fold.state.models
     key = fine_key
@@ -174,11 +174,11 @@ def _open_profile(fold: Fold, fine_key: str, model: str) -> tuple[str, ModelProf
             unused = min(profiles, key=lambda name: (profiles[name].last_at, name))
             if profiles.pop(unused).tell_at > FIRST_PUBLISHED_AT:
                 fold.emit.tombstone("state", _record_key(state, key, unused))
-        profile = profiles[model] = ModelProfile()
+        profile = profiles[model] = KeyProfile()
     return key, profile
 
 
-def _blame(fold: Fold, key: str, profile: ModelProfile, event: CallOutcome | PatternSeen) -> None:
+def _blame(fold: ToolFold, key: str, profile: KeyProfile, event: CallOutcome | PatternSeen) -> None:
     """Record evidence against a model, and suggest a better one, once per session and key."""
     profile.evidence.append(event.cause)
     del profile.evidence[:-MAX_MODEL_EVIDENCE]
@@ -248,7 +248,7 @@ def published_keys(state: ToolState) -> list[str]:
     ]
 
 
-def publish_again(fold: Fold) -> None:
+def publish_again(fold: ToolFold) -> None:
     """Publish the profiles that were published before."""
     for key, profiles in fold.state.models.items():
         for model, profile in profiles.items():
@@ -256,7 +256,7 @@ def publish_again(fold: Fold) -> None:
                 _publish(fold, key, model, profile)
 
 
-def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
+def _publish(fold: ToolFold, key: str, model: str, profile: KeyProfile) -> None:
     """Publish a profile, and set its next publication so that the published rate is off by at most an eighth."""
     profile.tell_at = max(FIRST_PUBLISHED_AT + 1, 2 * profile.attempts)
     bad = profile.failures + profile.patterns

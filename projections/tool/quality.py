@@ -23,16 +23,18 @@ from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
-from ...schemas.vocabulary import QualitySeverity, Severity
+from ...schemas.vocabulary import FailureSeverity, QualitySeverity
 from ..calls.classify import by_message
 from ..emitter import time_or_none
 from ..scenario import TAG_PREFIX, content_words, name_words
-from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
+from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, QualityRecord, ToolFold, ToolState, WordRecord
 
-AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.REPEATED_AUTH})
+AVAILABILITY = frozenset(
+    {FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT, FailureSeverity.PERMISSION, FailureSeverity.REPEATED_AUTH}
+)
 """Failures of availability or permission, which are no evidence about a tool's capability."""
 
-_NO_CAPABILITY = AVAILABILITY | {Severity.SERVER_ERROR, Severity.CRASH, Severity.SECURITY}
+_NO_CAPABILITY = AVAILABILITY | {FailureSeverity.SERVER_ERROR, FailureSeverity.CRASH, FailureSeverity.SECURITY}
 """Severities, read from a mark's message, that are no evidence that the tool is not capable of the work."""
 
 _AVAILABILITY_WORDS = re.compile(
@@ -82,10 +84,13 @@ def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | 
 
 def is_unavailable(outcome: CallOutcome) -> bool:
     """Whether a failed call did not reach the tool or got no answer in time."""
-    return outcome.severity in {Severity.TIMEOUT, Severity.TRANSIENT} or outcome.http_status in UNAVAILABLE_STATUS
+    return (
+        outcome.severity in {FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT}
+        or outcome.http_status in UNAVAILABLE_STATUS
+    )
 
 
-def fold_call(fold: Fold, outcome: CallOutcome) -> None:
+def fold_call(fold: ToolFold, outcome: CallOutcome) -> None:
     """Fold one finished call; informational failures and neutral outcomes change nothing."""
     state = fold.state
     if outcome.verdict == "success":
@@ -97,7 +102,9 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
             _missed(fold)
         if severity is not None:
             # A rejected input or an invalid output shows that the tool cannot do it; an exception may be temporary.
-            incapable = outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
+            incapable = (
+                outcome.severity in {FailureSeverity.INVALID_INPUT, FailureSeverity.VALIDATION} and not outcome.answered
+            )
             _failed(fold, severity, outcome.scenario, incapable=incapable)
         away = severity is None and (outcome.severity in AVAILABILITY or is_unavailable(outcome))
         learned = bool(outcome.scenario) and severity is not None
@@ -107,7 +114,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
             _publish(fold, outcome.cause, always=learned)
 
 
-def mark(fold: Fold, event: QualityMark) -> None:
+def mark(fold: ToolFold, event: QualityMark) -> None:
     """Fold an explicit mark: its severity gives the cost, its message decides whether the tool is capable at all."""
     scenario = (event.scenario or "")[:MAX_SCENARIO_CHARS]
     message = (event.error_message or "").lower()
@@ -116,7 +123,7 @@ def mark(fold: Fold, event: QualityMark) -> None:
     _publish(fold, event.id, always=True)
 
 
-def restore(fold: Fold, event: QualityRestore) -> None:
+def restore(fold: ToolFold, event: QualityRestore) -> None:
     """Restore a tool's score, and clear its run of failures, tags and failed scenarios.
 
     A score above the registered one becomes the new registered score.
@@ -133,7 +140,7 @@ def restore(fold: Fold, event: QualityRestore) -> None:
     _publish(fold, event.id, always=True)
 
 
-def _missed(fold: Fold) -> None:
+def _missed(fold: ToolFold) -> None:
     """Count a call that did not reach the tool."""
     at, rules = fold.at, fold.rules.quality
     record = _open_record(fold.state, rules)
@@ -157,7 +164,7 @@ def _down_until(record: QualityRecord, rules: QualityRules) -> int:
     return record.missed_at + int(rules.unavailable_seconds * 1000) if down else 0
 
 
-def _failed(fold: Fold, severity: QualitySeverity, scenario: str, *, incapable: bool) -> None:
+def _failed(fold: ToolFold, severity: QualitySeverity, scenario: str, *, incapable: bool) -> None:
     """Reduce the score for a failure, and record its scenario; `incapable`: the tool is not capable of the work."""
     state, at, rules = fold.state, fold.at, fold.rules.quality
     record = _open_record(state, rules)
@@ -189,7 +196,7 @@ def _note_scenario(record: QualityRecord, scenario: str, at: int) -> bool:
     return new
 
 
-def _succeeded(fold: Fold, record: QualityRecord, outcome: CallOutcome) -> None:
+def _succeeded(fold: ToolFold, record: QualityRecord, outcome: CallOutcome) -> None:
     """Raise the score for a success, and remove the tags and failed scenarios that it disproves."""
     rules = fold.rules.quality
     registered = registered_score(fold.state, rules)
@@ -219,12 +226,12 @@ def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None
         record.scenarios = [one for one in record.scenarios if one.at >= oldest]
 
 
-def publish_again(fold: Fold) -> None:
+def publish_again(fold: ToolFold) -> None:
     """Publish the quality of a state that has one."""
     _publish(fold, fold.emit.cause, always=True)
 
 
-def _publish(fold: Fold, cause: str, *, always: bool) -> None:
+def _publish(fold: ToolFold, cause: str, *, always: bool) -> None:
     """Publish a changed quality; a tombstone, and drop the record, once everything is as registered."""
     state, at, rules, emit = fold.state, fold.at, fold.rules.quality, fold.emit
     record = state.quality

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import decode_command
 from ...schemas.commands import (
     BreakerClose,
@@ -31,16 +31,16 @@ from ...schemas.outcomes import (
     OutcomeBase,
     PatternSeen,
     ProbeRequest,
-    TimePassed,
+    ToolTimePassed,
     TrustOrder,
 )
 from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
-from ..emitter import Emitter
-from ..stage import WEEK_MS, IdleRule, Retention, internal_decoder
+from ..emitter import OutputEmitter
+from ..stage import WEEK_MS, IdleRule, StateRetention, internal_decoder
 from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
-from .state import Fold, ToolState
+from .state import ToolFold, ToolState
 
 MAX_RECENT_IDS = 64
 
@@ -70,7 +70,7 @@ class ToolStage:
         """Workspace of the key and user of the call; the session part is empty, as no rules here are per session."""
         return state.workspace_id or self.envelope(event)[0].partition(US)[0], getattr(event, "user_id", ""), ""
 
-    def fold(self, state: ToolState, event: Outcome | Command, at: int, rules: Rules, emit: Emitter) -> None:
+    def fold(self, state: ToolState, event: Outcome | Command, at: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Fold one record; a repeated record changes nothing."""
         origin = event.origin if isinstance(event, OutcomeBase) else -1  # commands have none
         late, emit.late = emit.late, False
@@ -82,7 +82,7 @@ class ToolStage:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
         if isinstance(event, ToolRemove):
             trust_orders.check_room(state, event, rules)
-        fold = Fold(state, at, rules, emit)
+        fold = ToolFold(state, at, rules, emit)
         if breaker.may_move_by_time(state.breaker):
             _catch_up(fold)
         if 0 < state.ages_at <= at:
@@ -94,11 +94,11 @@ class ToolStage:
         _remember(state, event, origin)
 
     def is_appended(self, event: Outcome | Command) -> bool:
-        """Always False: every event resets the key's idle time, `TimePassed` included."""
+        """Always False: every event resets the key's idle time, `ToolTimePassed` included."""
         del event
         return False
 
-    def retention(self, state: ToolState) -> Retention:
+    def retention(self, state: ToolState) -> StateRetention:
         """Part of an idle key's state that must be kept.
 
         A state may be forgotten when it no longer affects a later call: its circuit is closed and enforced, all its
@@ -112,29 +112,29 @@ class ToolStage:
             or circuit.mode is not BreakerMode.ENFORCE
             or circuit.lease is not None
         ):
-            return Retention.KEEP
+            return StateRetention.KEEP
         for record in trust_scopes.records(state):
             if record.state is not TrustState.TRUSTED or record.pending or record.denials:
-                return Retention.KEEP
+                return StateRetention.KEEP
         # `services` is kept because commands about a tool are passed on to its keys at these services.
         if state.quality is not None or state.services:
-            return Retention.KEEP
+            return StateRetention.KEEP
         if any(report is not None and report.reported_state for report in fleet_report.reports(state)):
-            return Retention.KEEP
-        return Retention.NOTIFY if _published_keys(state) else Retention.DROP
+            return StateRetention.KEEP
+        return StateRetention.NOTIFY if _published_keys(state) else StateRetention.DROP
 
-    def expire(self, state: ToolState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: ToolState, key: str, at: int, rules: RuleSet, emit: OutputEmitter) -> bool:
         """Emit tombstones for everything published of a forgotten state; returns False if the state must be kept."""
         del key, at, rules
-        if self.retention(state) is Retention.KEEP:
+        if self.retention(state) is StateRetention.KEEP:
             return False
         for published in _published_keys(state):
             emit.tombstone("state", published)
         return True
 
-    def republish(self, state: ToolState, at: int, rules: Rules, emit: Emitter) -> None:
+    def republish(self, state: ToolState, at: int, rules: RuleSet, emit: OutputEmitter) -> None:
         """Emit the public states of circuit, trust keys, quality and models that are not at their default."""
-        fold = Fold(state, at, rules, emit)
+        fold = ToolFold(state, at, rules, emit)
         if state.breaker.published:
             emitters.breaker_state(fold)
         for record in trust_scopes.records(state):
@@ -149,21 +149,21 @@ class ToolStage:
         due = breaker.due_at(state.breaker)
         return due if not state.ages_at else state.ages_at if due is None else min(due, state.ages_at)
 
-    def due(self, state: ToolState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
-        """Append a `TimePassed` for the due time; it takes effect when it is read back."""
+    def due(self, state: ToolState, key: str, now: int, rules: RuleSet, emit: OutputEmitter) -> None:
+        """Append a `ToolTimePassed` for the due time; it takes effect when it is read back."""
         del now, rules
         lease, due = state.breaker.lease, self.due_at(state)
         if due is not None:
             _append_time(state, key, due, emit, cause=lease.event_id if lease is not None else "")
 
-    def append_timer(self, state: ToolState, key: str, at: int, emit: Emitter) -> None:
-        """Append a `TimePassed` for a time in milliseconds; it takes effect when it is read back."""
+    def append_timer(self, state: ToolState, key: str, at: int, emit: OutputEmitter) -> None:
+        """Append a `ToolTimePassed` for a time in milliseconds; it takes effect when it is read back."""
         _append_time(state, key, at, emit)
 
 
-def _append_time(state: ToolState, key: str, at: int, emit: Emitter, *, cause: str = "") -> None:
-    """Append a `TimePassed` to the stage's own source topic."""
-    passed = TimePassed(
+def _append_time(state: ToolState, key: str, at: int, emit: OutputEmitter, *, cause: str = "") -> None:
+    """Append a `ToolTimePassed` to the stage's own source topic."""
+    passed = ToolTimePassed(
         id=f"{key}@{at}/time", time_ms=at, workspace_id=state.workspace_id, scope=state.scope, cause=cause
     )
     emit.record("outcomes", key, passed, passed.id, own_partition=True)
@@ -191,7 +191,7 @@ def _remember(state: ToolState, event: Any, origin: int) -> None:
     del state.recent_ids[:-MAX_RECENT_IDS]
 
 
-def _catch_up(fold: Fold) -> None:
+def _catch_up(fold: ToolFold) -> None:
     """Make and emit the circuit's due transitions, each at its due time and with an id derived from it."""
     state, emit, record = fold.state, fold.emit, fold.state.breaker
     policy = fold.rules.breakers.policy_for(state.scope, record.tool_class)
@@ -205,7 +205,7 @@ def _catch_up(fold: Fold) -> None:
     emit.begin(cause, now, traceparent)
 
 
-def _fold_call(fold: Fold, outcome: CallOutcome) -> None:
+def _fold_call(fold: ToolFold, outcome: CallOutcome) -> None:
     """Fold a finished call into all parts of the scope's state."""
     state = fold.state
     state.kind, state.plugin_name = outcome.kind, outcome.plugin_name
@@ -223,7 +223,7 @@ def _fold_call(fold: Fold, outcome: CallOutcome) -> None:
         trust_scopes.use_up_approvals(fold, outcome)
 
 
-def _fold_into_circuit(fold: Fold, outcome: CallOutcome, *, of_tool: bool) -> None:
+def _fold_into_circuit(fold: ToolFold, outcome: CallOutcome, *, of_tool: bool) -> None:
     """Fold a finished call into the circuit of the scope."""
     state, record, at = fold.state, fold.state.breaker, fold.at
     breaker.note_call(record, outcome, at)
@@ -238,14 +238,14 @@ def _fold_into_circuit(fold: Fold, outcome: CallOutcome, *, of_tool: bool) -> No
         _publish_circuit(fold, changes, (outcome.cause,))
 
 
-def _publish_circuit(fold: Fold, changes: list[breaker.Change], evidence: tuple[str, ...]) -> None:
+def _publish_circuit(fold: ToolFold, changes: list[breaker.CircuitChange], evidence: tuple[str, ...]) -> None:
     """Emit the circuit's changes and its public state, and record whether it is published."""
     for change in changes:
         emitters.breaker_changed(fold, change, evidence)
     fold.state.breaker.published = emitters.breaker_state(fold)
 
 
-def _fold_other(fold: Fold, event: Outcome | Command) -> None:
+def _fold_other(fold: ToolFold, event: Outcome | Command) -> None:
     """Fold a record other than a finished call."""
     match event:
         case ProbeRequest():
@@ -254,7 +254,7 @@ def _fold_other(fold: Fold, event: Outcome | Command) -> None:
             models.fold_pattern(fold, event)
         case TrustOrder():
             trust_orders.apply_forwarded(fold, event)
-        case TimePassed() | CallOutcome():
+        case ToolTimePassed() | CallOutcome():
             return  # `_catch_up` has already made the due transitions
         case QualityMark():
             quality.mark(fold, event)
@@ -268,7 +268,7 @@ def _fold_other(fold: Fold, event: Outcome | Command) -> None:
             trust_orders.apply_command(fold, event)
 
 
-def _fold_probe_request(fold: Fold, request: ProbeRequest) -> None:
+def _fold_probe_request(fold: ToolFold, request: ProbeRequest) -> None:
     """Grant or refuse the fleet's single probe, and emit the answer."""
     record = fold.state.breaker
     policy = fold.rules.breakers.policy_for(fold.state.scope, record.tool_class)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
-from ..emitter import Emitter
+from ..emitter import OutputEmitter
 from ..stage import KeyState
 
 MAX_FAILURES = 200
@@ -63,7 +63,7 @@ def may_be_answer(seen: list[int], call: int) -> bool:
     return len(seen) < MANY_CALLS
 
 
-class Failure(msgspec.Struct, array_like=True):
+class CountedFailure(msgspec.Struct, array_like=True):
     """A counted failure.
 
     Attributes:
@@ -118,7 +118,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
     key: str
     scope: str
     state: TrustState = TrustState.TRUSTED
-    failures: list[Failure] = []
+    failures: list[CountedFailure] = []
     calls: list[int] = []
     consecutive: int = 0
     auth_failures: list[int] = []
@@ -155,7 +155,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
     failed_session: str = ""
 
 
-class Lease(msgspec.Struct, array_like=True):
+class ProbeHolder(msgspec.Struct, array_like=True):
     """Lease of the fleet's single probe of a half-open breaker; `until` in milliseconds."""
 
     holder: str
@@ -189,7 +189,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     reopened: int = 0
     opened_total: int = 0
     successes: int = 0
-    lease: Lease | None = None
+    lease: ProbeHolder | None = None
     since: int = 0
     spent_ms: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0, 0])
     trigger: str = ""
@@ -201,7 +201,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     failed_session: str = ""
 
 
-class ModelProfile(msgspec.Struct, array_like=True):
+class KeyProfile(msgspec.Struct, array_like=True):
     """Profile of one model on one failure key.
 
     Attributes:
@@ -327,7 +327,7 @@ class ToolState(KeyState):
     origins: dict[int, int] = {}
     kind: str = ""
     plugin_name: str = ""
-    models: dict[str, dict[str, ModelProfile]] = {}
+    models: dict[str, dict[str, KeyProfile]] = {}
     model_suggestions: list[int] = []
     quality: QualityRecord | None = None
     fleet_report: FleetReport | None = None
@@ -358,7 +358,7 @@ class ToolState(KeyState):
         return self.scope.partition(":")[2]
 
 
-class Fold(msgspec.Struct, frozen=True, gc=False):
+class ToolFold(msgspec.Struct, frozen=True, gc=False):
     """Arguments of the fold of one record: state, time, rules and emitter.
 
     Attributes:
@@ -367,5 +367,5 @@ class Fold(msgspec.Struct, frozen=True, gc=False):
 
     state: ToolState
     at: int
-    rules: Rules
-    emit: Emitter
+    rules: RuleSet
+    emit: OutputEmitter

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from ...rules.trust import EscalationRule, RulesOfScopes, TrustRules
 from ...schemas.codec import span
 from ...schemas.outcomes import CallOutcome, TrustOrderType
-from ...schemas.vocabulary import RecoveryMode, Severity, TrustState, TrustTrigger
+from ...schemas.vocabulary import FailureSeverity, RecoveryMode, TrustState, TrustTrigger
 from ..calls.attempt import danger_of_key
 from .failure_counts import (
     FAILED,
@@ -37,7 +37,7 @@ from .failure_counts import (
     failure_rate,
     note_session,
 )
-from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, Failure, TrustRecord, may_be_answer
+from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, CountedFailure, TrustRecord, may_be_answer
 
 MAX_DURATION_MS = 24 * HOUR_MS
 """Maximum duration of an escalation, milliseconds."""
@@ -99,7 +99,7 @@ ORDERS: Mapping[TrustOrderType, TrustTrigger | None] = {
 """Trigger of each operator's order, by the type of its command; None for an approval, which lets one call pass."""
 
 
-class Order(NamedTuple):
+class OperatorOrder(NamedTuple):
     """An operator's order about trust.
 
     Attributes:
@@ -120,7 +120,7 @@ class Order(NamedTuple):
         return ORDERS[self.type]
 
 
-class Change(NamedTuple):
+class TrustChange(NamedTuple):
     """A trust transition, or (with equal states) a recovery that waits for the operator.
 
     Attributes:
@@ -155,7 +155,7 @@ class ParentRecord(NamedTuple):
     notifies: bool
 
 
-class Judgement(NamedTuple):
+class TrustJudgement(NamedTuple):
     """Rule and context by which one record judges a call.
 
     Attributes:
@@ -183,7 +183,7 @@ def number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def reason(change: Change, rule: EscalationRule) -> str:
+def reason(change: TrustChange, rule: EscalationRule) -> str:
     """Reason of a transition as text, with its counts: `3/3 failures in 1h`."""
     window = span(rule.window_seconds)
     limit = number(change.threshold) if change.threshold is not None else ""
@@ -268,7 +268,7 @@ def forget_lapsed(record: TrustRecord, rule: EscalationRule, at: int) -> bool:
     return True
 
 
-def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> list[Change]:
+def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: TrustJudgement, at: int) -> list[TrustChange]:
     """Fold one finished call into a trust record; returns the transitions it caused, in order."""
     rule = judgement.rule
     if judgement.narrowest and outcome.denied and outcome.call_id != record.last_denied:
@@ -281,7 +281,7 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
         return []  # begun before the reset or recovery, so it never counts
     in_key = failed and (_lies_in_key(outcome, judgement) or _is_answer_of_service(record, outcome, rule))
     counted = is_counted(outcome, rule) and not in_key
-    if counted or not failed or outcome.severity is not Severity.TRANSIENT:
+    if counted or not failed or outcome.severity is not FailureSeverity.TRANSIENT:
         record.calls_seen += 1
         if rule.rate_threshold is not None:
             record.calls.append(at << 1 | counted)
@@ -296,8 +296,8 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
 
 
 def _explain(
-    record: TrustRecord, changes: list[Change], rule: EscalationRule, wider: ParentRecord | None
-) -> list[Change]:
+    record: TrustRecord, changes: list[TrustChange], rule: EscalationRule, wider: ParentRecord | None
+) -> list[TrustChange]:
     """Set reason and `part_of` on a record and on its changes; returns the completed changes.
 
     While the wider record is not trusted and its changes are notified, changes of the key are silent, as users know of
@@ -319,7 +319,7 @@ def _explain(
         elif change.after is _E or change.pending:
             record.part_of = ""
         noted = (why, order_key, record.part_of, tuple(record.evidence))
-        explained.append(Change(*change[:6], *noted))
+        explained.append(TrustChange(*change[:6], *noted))
         if change.after is _T:
             record.reason = record.part_of = ""
             record.evidence = []
@@ -336,34 +336,36 @@ def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
     )
 
 
-def _lies_in_key(outcome: CallOutcome, judgement: Judgement) -> bool:
+def _lies_in_key(outcome: CallOutcome, judgement: TrustJudgement) -> bool:
     """Whether the cause of a failure lies in the call's fine key, so that a wider record is not judged by it.
 
     So it is with dangerous and risky commands. A tool is not judged by refusals of a host, which has its own
     credentials, nor by those without an HTTP status, which come from the operating system or a program.
     """
-    if outcome.severity is Severity.SECURITY:
+    if outcome.severity is FailureSeverity.SECURITY:
         return not judgement.narrowest
     if not judgement.family:
         return False
     if outcome.kind == "domain":
-        return outcome.severity is Severity.PERMISSION or outcome.severity is Severity.REPEATED_AUTH
-    return outcome.severity is Severity.PERMISSION and outcome.http_status is None
+        return outcome.severity is FailureSeverity.PERMISSION or outcome.severity is FailureSeverity.REPEATED_AUTH
+    return outcome.severity is FailureSeverity.PERMISSION and outcome.http_status is None
 
 
 def _is_answer_of_service(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule) -> bool:
     """Whether a service has answered by a failure, which says nothing about it: its tool reports it, or it refuses."""
     if record.scope != "service" or outcome.kind == "program":
         return False
-    refused = outcome.severity is Severity.PERMISSION or outcome.severity is Severity.REPEATED_AUTH
-    return outcome.reached or (refused and Severity.PERMISSION not in rule.severity_filter)
+    refused = outcome.severity is FailureSeverity.PERMISSION or outcome.severity is FailureSeverity.REPEATED_AUTH
+    return outcome.reached or (refused and FailureSeverity.PERMISSION not in rule.severity_filter)
 
 
-def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int, *, counted: bool) -> list[Change]:
+def _fail(
+    record: TrustRecord, outcome: CallOutcome, judgement: TrustJudgement, at: int, *, counted: bool
+) -> list[TrustChange]:
     rule = judgement.rule
-    if counted or outcome.severity is Severity.SECURITY or outcome.http_status in _AUTH_STATUS:
+    if counted or outcome.severity is FailureSeverity.SECURITY or outcome.http_status in _AUTH_STATUS:
         record.error, record.failed_session = outcome.error, outcome.session_id
-    if outcome.severity is Severity.SECURITY and not outcome.expected:
+    if outcome.severity is FailureSeverity.SECURITY and not outcome.expected:
         move = TrustTrigger.RISKY if outcome.risky else TrustTrigger.SECURITY
         if (record.state, move) in TRANSITIONS:
             record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
@@ -378,8 +380,8 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
         record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
     if judgement.family and _is_of_keys(record, outcome, rule, at):
         return []  # only the records of the keys are judged
-    changes: list[Change] = []
-    if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
+    changes: list[TrustChange] = []
+    if outcome.severity is FailureSeverity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
         changes = _move(record, TrustTrigger.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
         record.auth_failures = []
     return changes or (_count_failure(record, judgement, at) if counted and not doubtful else [])
@@ -398,18 +400,18 @@ def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule,
     return record.consecutive < 2 * (rule.count_threshold or DEFAULT_COUNT)
 
 
-def _has_worked_lately(record: TrustRecord, judgement: Judgement) -> bool:
+def _has_worked_lately(record: TrustRecord, judgement: TrustJudgement) -> bool:
     """Whether too many of the latest calls succeeded for an invalid credential.
 
     False if the rule does not count permission failures: there every success clears the earlier refusals.
     """
-    if Severity.PERMISSION not in judgement.rule.severity_filter:
+    if FailureSeverity.PERMISSION not in judgement.rule.severity_filter:
         return False
     lately = failed_lately(record, 2 * AUTH_FAILURES)
     return lately < AUTH_FAILURES or lately <= judgement.expected_rate * 2 * AUTH_FAILURES
 
 
-def _count_failure(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
+def _count_failure(record: TrustRecord, judgement: TrustJudgement, at: int) -> list[TrustChange]:
     """Make the transition that one more counted failure causes, if any."""
     rule = judgement.rule
     record.last_counted = at
@@ -424,13 +426,13 @@ def _count_failure(record: TrustRecord, judgement: Judgement, at: int) -> list[C
     return []
 
 
-def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> None:
+def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: TrustJudgement, at: int) -> None:
     """Record a counted failure."""
     if not record.failures:
         record.sessions, record.session_flags = [], []
     ordinal = note_session(record, outcome.session_id, FAILED)
     weight = _weight(outcome, judgement.rule)
-    record.failures.append(Failure(at, weight, ordinal, outcome.cause, judgement.family, record.calls_seen))
+    record.failures.append(CountedFailure(at, weight, ordinal, outcome.cause, judgement.family, record.calls_seen))
     del record.failures[:-MAX_FAILURES]
     since = at - judgement.rule.window_seconds * 1000
     if record.failures[0].at < since:
@@ -443,9 +445,9 @@ def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: Judgemen
 
 
 def _weight(outcome: CallOutcome, rule: EscalationRule) -> float:
-    if outcome.severity is Severity.INVALID_INPUT or outcome.own_class:
+    if outcome.severity is FailureSeverity.INVALID_INPUT or outcome.own_class:
         return rule.model_error_weight
-    return rule.transient_weight if outcome.severity is Severity.TRANSIENT else 1.0
+    return rule.transient_weight if outcome.severity is FailureSeverity.TRANSIENT else 1.0
 
 
 def _note_auth_failure(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
@@ -457,7 +459,7 @@ def _note_auth_failure(record: TrustRecord, outcome: CallOutcome, rule: Escalati
     return len(record.auth_failures) >= AUTH_FAILURES
 
 
-def _escalate_by_threshold(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
+def _escalate_by_threshold(record: TrustRecord, judgement: TrustJudgement, at: int) -> list[TrustChange]:
     """Escalate if a configured threshold is reached, checked in the order: count, consecutive, rate."""
     rule = judgement.rule
     needed = rule.count_threshold or DEFAULT_COUNT
@@ -479,20 +481,20 @@ def _escalate_by_threshold(record: TrustRecord, judgement: Judgement, at: int) -
     return []
 
 
-def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> list[Change]:
+def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: TrustJudgement, at: int) -> list[TrustChange]:
     rule = judgement.rule
     record.worked += 1
     record.last_success = at
     record.own_class = []
     record.consecutive = 0
     record.failures_since = 0
-    if Severity.PERMISSION not in rule.severity_filter:
+    if FailureSeverity.PERMISSION not in rule.severity_filter:
         record.auth_failures = []
     if judgement.family and judgement.family in record.failing:
         record.failing.remove(judgement.family)
     if record.failures:
         note_session(record, outcome.session_id, WORKED)
-    changes: list[Change] = []
+    changes: list[TrustChange] = []
     if record.state is _E and (outcome.started_ms or outcome.time_ms) > record.since:
         record.successes += 1
         row = record.successes if record.successes >= max(2, record.successes_needed) else 1
@@ -507,7 +509,7 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
         elif not record.pending:
             record.pending = True
             changes.append(
-                Change(_R, _R, TrustTrigger.RECOVERY, record.successes, record.successes_needed, pending=True)
+                TrustChange(_R, _R, TrustTrigger.RECOVERY, record.successes, record.successes_needed, pending=True)
             )
     return changes
 
@@ -518,12 +520,12 @@ def ages_at(record: TrustRecord) -> int:
     return record.last_counted + AGED_AFTER_MS if held and not record.by_hand else 0
 
 
-def age(record: TrustRecord, rule: EscalationRule, at: int) -> list[Change]:
+def age(record: TrustRecord, rule: EscalationRule, at: int) -> list[TrustChange]:
     """Trust a key again whose evidence has aged."""
     return _explain(record, _move(record, TrustTrigger.AGED, rule, at, 0, None), rule, None)
 
 
-def recover_with(record: TrustRecord, wider: TrustRecord, rule: EscalationRule, at: int) -> list[Change]:
+def recover_with(record: TrustRecord, wider: TrustRecord, rule: EscalationRule, at: int) -> list[TrustChange]:
     """Trust a key again whose failures were part of an outage that has ended; nothing if it failed later than that."""
     if record.part_of != wider.key or record.state not in {_E, _R} or record.last_counted > wider.last_counted:
         return []
@@ -532,8 +534,14 @@ def recover_with(record: TrustRecord, wider: TrustRecord, rule: EscalationRule, 
 
 
 def apply_order(
-    record: TrustRecord, order: Order, rule: EscalationRule, at: int, *, whole: bool = False, hidden: bool = False
-) -> list[Change]:
+    record: TrustRecord,
+    order: OperatorOrder,
+    rule: EscalationRule,
+    at: int,
+    *,
+    whole: bool = False,
+    hidden: bool = False,
+) -> list[TrustChange]:
     """Apply an operator's order; an order without a transition from the current state changes nothing.
 
     A reset also clears the counters of a trusted key. An order to recover is ignored if the key has relapsed since it
@@ -542,7 +550,7 @@ def apply_order(
 
     Args:
         whole: whether the order is for the scope of the record as a whole and did not name its key.
-        hidden: whether nothing of the record is published (`Judgement.hidden`).
+        hidden: whether nothing of the record is published (`TrustJudgement.hidden`).
     """
     trigger = order.trigger
     if trigger is None:
@@ -562,7 +570,7 @@ def apply_order(
 
 def _move(
     record: TrustRecord, move: TrustTrigger, rule: EscalationRule, at: int, count: float, threshold: float | None
-) -> list[Change]:
+) -> list[TrustChange]:
     before = record.state
     after = TRANSITIONS.get((before, move))
     if after is None:
@@ -588,7 +596,7 @@ def _move(
     elif after is not _R:
         record.escalated_at = at
         record.duration_ms = 0
-    return [Change(before, after, move, count, threshold)]
+    return [TrustChange(before, after, move, count, threshold)]
 
 
 def _clean(record: TrustRecord, at: int) -> None:

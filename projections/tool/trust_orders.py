@@ -6,16 +6,16 @@ A command for a tool or service as a whole also applies to its fine keys, in whi
 from __future__ import annotations
 
 from ...errors import EventRejected, RejectReason
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
 from ...schemas.outcomes import TrustOrder, TrustOrderType
 from ...schemas.vocabulary import TrustState, TrustTrigger
 from ..calls.attempt import danger_of_key
 from ..calls.keys import has_scope, tool_of_key, unescape
 from . import emitters, fleet_report, trust
-from .emitters import Cause
-from .state import Fold, ToolState, TrustRecord
-from .trust import Order
+from .emitters import TrustCause
+from .state import ToolFold, ToolState, TrustRecord
+from .trust import OperatorOrder
 from .trust_scopes import note_ages, own_record, publish, records, rule_of
 
 APPROVAL_S = 3600.0
@@ -28,7 +28,7 @@ TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolResto
 """An operator's command about trust."""
 
 
-def check_room(state: ToolState, command: ToolRemove, rules: Rules) -> None:
+def check_room(state: ToolState, command: ToolRemove, rules: RuleSet) -> None:
     """Reject a removal that would add a fine key beyond the limit; called before anything has changed.
 
     Raises:
@@ -45,7 +45,7 @@ def check_room(state: ToolState, command: ToolRemove, rules: Rules) -> None:
     )
 
 
-def apply_command(fold: Fold, command: TrustCommand) -> None:
+def apply_command(fold: ToolFold, command: TrustCommand) -> None:
     """Apply a command to the key it names; one for a scope as a whole also applies to its fine keys."""
     state, name = fold.state, command.key
     order = _order_of(command, fold.at)
@@ -65,20 +65,20 @@ def apply_command(fold: Fold, command: TrustCommand) -> None:
     fleet_report.after_order(fold, command.id)
 
 
-def apply_forwarded(fold: Fold, event: TrustOrder) -> None:
+def apply_forwarded(fold: ToolFold, event: TrustOrder) -> None:
     """Apply an order for a tool as a whole, passed on by it, to its fine keys at this service."""
     mine = [record for record in fold.state.fine.values() if tool_of_key(record.key) == event.tool_name]
-    _apply(fold, mine, Order(event.order, event.cause, event.until_ms, event.approved_session), whole=True)
+    _apply(fold, mine, OperatorOrder(event.order, event.cause, event.until_ms, event.approved_session), whole=True)
 
 
-def _order_of(command: TrustCommand, at: int) -> Order:
+def _order_of(command: TrustCommand, at: int) -> OperatorOrder:
     """Order of a command given at a time in milliseconds."""
     until, session = 0, ""
     if isinstance(command, TrustApprove):
         session = command.session_id or ""
         until = at + int((APPROVAL_S if command.expires_in_s is None else command.expires_in_s) * 1000)
     tag: TrustOrderType = command.__struct_config__.tag  # type: ignore[assignment]  # one of the union's tags
-    return Order(tag, command.id, until, session)
+    return OperatorOrder(tag, command.id, until, session)
 
 
 def _is_new_fine_key(state: ToolState, key: str) -> bool:
@@ -86,7 +86,7 @@ def _is_new_fine_key(state: ToolState, key: str) -> bool:
     return not (has_scope(key) or unescape(key) == state.name or key in state.fine)
 
 
-def _pass_on(fold: Fold, scope: str, order: Order) -> None:
+def _pass_on(fold: ToolFold, scope: str, order: OperatorOrder) -> None:
     """Pass an order for this tool on to a service of the workspace, for all fine keys of the tool there."""
     passed = TrustOrder(
         id=f"{order.cause}/{scope}",
@@ -102,7 +102,7 @@ def _pass_on(fold: Fold, scope: str, order: Order) -> None:
     fold.emit.record("outcomes", passed.key, passed, passed.id)
 
 
-def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -> None:
+def _apply(fold: ToolFold, meant: list[TrustRecord], order: OperatorOrder, *, whole: bool) -> None:
     """Apply an order to records; one for a whole scope skips trusted fine keys, unless it is a reset."""
     state, trigger = fold.state, order.trigger
     for record in meant:
@@ -117,6 +117,6 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
         if hidden:
             continue
         for change in changes:
-            emitters.trust_changed(fold, record, change, rule, Cause(order.cause))
+            emitters.trust_changed(fold, record, change, rule, TrustCause(order.cause))
         publish(fold, record, rule)
     note_ages(state)

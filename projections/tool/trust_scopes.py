@@ -14,13 +14,13 @@ from msgspec import structs
 
 from ...rules.rules import EscalationRule, TrustRules
 from ...schemas.outcomes import US, CallOutcome
-from ...schemas.vocabulary import Severity, TrustState, TrustTrigger
+from ...schemas.vocabulary import FailureSeverity, TrustState, TrustTrigger
 from ..calls.attempt import danger_of_key
 from ..calls.fingerprints import digest
 from ..calls.keys import family_of_key, service_of_key, tool_key, tool_of_key
 from . import emitters, trust
-from .emitters import Cause
-from .state import MAX_SERVICES, Fold, ToolState, TrustRecord
+from .emitters import TrustCause
+from .state import MAX_SERVICES, ToolFold, ToolState, TrustRecord
 
 UNTRACKED = "untracked"
 """Name of the counter of failures without a fine key's record, because their scope had reached `max_fine_keys`."""
@@ -46,7 +46,7 @@ def own_record(state: ToolState) -> TrustRecord:
     return TrustRecord(key=tool_key(state.name) if kind == "tool" else state.scope, scope=kind)
 
 
-def fold_call(fold: Fold, outcome: CallOutcome) -> None:
+def fold_call(fold: ToolFold, outcome: CallOutcome) -> None:
     """Fold a call into the record of the scope, then into that of its fine key."""
     state, rules, at = fold.state, fold.rules, fold.at
     whole = state.trust
@@ -65,7 +65,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     if worked and trust.has_clean_record(whole, rule):
         trust.count_success(whole, at)
     else:
-        judgement = trust.Judgement(
+        judgement = trust.TrustJudgement(
             rule,
             mode,
             narrowest=record is None and not (fine.elsewhere or fine.family),
@@ -81,14 +81,14 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         trust.count_success(record, at)
     else:
         wider = None if hidden else trust.ParentRecord(whole, notifies=rule.notify_user)
-        _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))
+        _fold_into(fold, record, outcome, trust.TrustJudgement(key_rule, mode, expected_rate=expected, wider=wider))
     if danger is not None:
         record.dangers += 1
         emitters.danger_noted(fold, record, danger, outcome)
         publish(fold, record, key_rule)
 
 
-def use_up_approvals(fold: Fold, outcome: CallOutcome) -> None:
+def use_up_approvals(fold: ToolFold, outcome: CallOutcome) -> None:
     """End the approvals that a call has used, in every record that holds one of them."""
     for record in records(fold.state):
         if record.approval and not record.approval_session and record.approval in outcome.approvals:
@@ -101,7 +101,7 @@ def records(state: ToolState) -> list[TrustRecord]:
     return [*([state.trust] if state.trust is not None else []), *state.fine.values()]
 
 
-def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
+def publish(fold: ToolFold, record: TrustRecord, rule: EscalationRule) -> None:
     """Publish the public state at the key of a record, and record whether it is published.
 
     In a tool that has fine keys, calls without one have their own record under the tool's key. While the tool as a
@@ -135,7 +135,7 @@ def rule_of(state: ToolState, record: TrustRecord, rules: TrustRules) -> Escalat
     return of_scopes.of(record.scope)
 
 
-def age(fold: Fold) -> None:
+def age(fold: ToolFold) -> None:
     """Trust the keys again whose evidence has aged, each at its due time and with an id derived from it."""
     state, emit = fold.state, fold.emit
     cause, now, traceparent = emit.cause, emit.at, emit.traceparent
@@ -154,7 +154,7 @@ def age(fold: Fold) -> None:
         if report is not None:
             report.tally = [0, 0]  # told to the fleet with the next call, whoever noticed the time
         if not hidden:
-            _publish_changes(structs.replace(fold, at=due), record, changes, rule, Cause(last))
+            _publish_changes(structs.replace(fold, at=due), record, changes, rule, TrustCause(last))
     emit.begin(cause, now, traceparent)
     note_ages(state)
 
@@ -165,7 +165,7 @@ def note_ages(state: ToolState) -> None:
 
 
 def _publish_changes(
-    fold: Fold, record: TrustRecord, changes: list[trust.Change], rule: EscalationRule, cause: Cause
+    fold: ToolFold, record: TrustRecord, changes: list[trust.TrustChange], rule: EscalationRule, cause: TrustCause
 ) -> None:
     for change in changes:
         emitters.trust_changed(fold, record, change, rule, cause)
@@ -173,7 +173,7 @@ def _publish_changes(
         publish(fold, record, rule)
 
 
-def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement: trust.Judgement) -> None:
+def _fold_into(fold: ToolFold, record: TrustRecord, outcome: CallOutcome, judgement: trust.TrustJudgement) -> None:
     """Fold a call into one record, and publish the changes."""
     rule = judgement.rule
     shown = trust.shown(record)
@@ -182,7 +182,7 @@ def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement:
         note_ages(fold.state)
     if judgement.hidden:
         return
-    cause = Cause(outcome.cause, outcome.session_id, outcome.user_id)
+    cause = TrustCause(outcome.cause, outcome.session_id, outcome.user_id)
     for change in changes:
         emitters.trust_changed(fold, record, change, rule, cause)
         if change.trigger is TrustTrigger.RECOVERY and not change.pending and record is fold.state.trust:
@@ -194,7 +194,7 @@ def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement:
         publish(fold, record, rule)
 
 
-def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: float) -> FineKey:
+def _open_fine_key(fold: ToolFold, whole: TrustRecord, outcome: CallOutcome, since: float) -> FineKey:
     """Find or create the record of a call's fine key; failures before `since` (milliseconds) have lapsed."""
     state = fold.state
     fine_key = outcome.fine_key or whole.key
@@ -218,7 +218,7 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
     )
     if record is None and noted:
         most = fold.rules.trust.max_fine_keys
-        if outcome.severity is Severity.SECURITY:
+        if outcome.severity is FailureSeverity.SECURITY:
             most *= 2  # security failures count only in a fine key's record, never in the scope's
         if len(state.fine) < most or _make_room(fold, since):
             record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
@@ -229,7 +229,7 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
 
 def _never_ran(outcome: CallOutcome) -> bool:
     """Whether a shell has found no such program, which then needs no record: prose, and what is not installed."""
-    return outcome.severity is Severity.NOT_FOUND and "|command=" in outcome.fine_key
+    return outcome.severity is FailureSeverity.NOT_FOUND and "|command=" in outcome.fine_key
 
 
 @lru_cache(maxsize=8192)
@@ -238,7 +238,7 @@ def digest_of(key: str) -> int:
     return digest(key.encode())
 
 
-def _make_room(fold: Fold, since: float) -> bool:
+def _make_room(fold: ToolFold, since: float) -> bool:
     """Drop the oldest trusted fine key without failures, else the oldest with lapsed failures; False if none."""
     state = fold.state
     trusted = [record for record in state.fine.values() if record.state is TrustState.TRUSTED]
@@ -261,7 +261,7 @@ def _note_service(state: ToolState, service: str) -> None:
         del state.services[:-MAX_SERVICES]
 
 
-def _forget(fold: Fold, fine_key: str) -> None:
+def _forget(fold: ToolFold, fine_key: str) -> None:
     """Drop the record of a fine key, with a tombstone if it was published."""
     record = fold.state.fine.pop(fine_key)
     fold.state.command_reports.pop(fine_key, None)

@@ -12,7 +12,7 @@ LONGEST_BARE = 256
 """Bytes by which a value without quotes is judged: a longer one would be read again for each label in it."""
 
 
-class Label(NamedTuple):
+class SecretLabel(NamedTuple):
     """Label before a value, such as `password:`.
 
     Attributes:
@@ -36,8 +36,8 @@ _WIDE = ("：", "＝", "是", "为", "為", "は", "는", "은")
 """Separators of Chinese, Japanese and Korean."""
 
 
-def _label(words: Iterable[str], label: str, separators: str = "", foreign: int = 0) -> Label:
-    return Label(
+def _label(words: Iterable[str], label: str, separators: str = "", foreign: int = 0) -> SecretLabel:
+    return SecretLabel(
         tuple(word.encode() for word in words),
         re.compile(
             (
@@ -82,7 +82,7 @@ def _spellings(word: str) -> set[str]:
     return {one.encode().lower().decode() for one in (word, word.capitalize(), word.upper())}
 
 
-def _foreign_label(words: str, foreign: int) -> Label:
+def _foreign_label(words: str, foreign: int) -> SecretLabel:
     spellings = sorted({one for word in words.split("|") for one in _spellings(word)}, key=lambda one: (-len(one), one))
     plain = "|".join(re.escape(one).replace("'", ".") for one in spellings if one.isascii() and one != "schluessel")
     other = "|".join(re.escape(one).replace("'", ".") for one in spellings if not one.isascii() or one == "schluessel")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Shape(NamedTuple):
+class SecretShape(NamedTuple):
     """Pattern that is a secret wherever it occurs.
 
     Attributes:
@@ -47,10 +47,10 @@ def shape(
     check: Callable[..., bool] | None = None,
     *beside: str,
     places: Callable[..., tuple[list[tuple[int, int]], int]] | None = None,
-) -> Shape:
+) -> SecretShape:
     """Return a shape; `needles` are separated by `|` and begin with `^` if matches begin with them."""
     folded = pattern.startswith("(?#folded)")
-    return Shape(
+    return SecretShape(
         kind,
         re.compile(pattern.removeprefix("(?#folded)").encode()),
         tuple(needles.removeprefix("^").encode().split(b"|")),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 from .formats import ALPHABETS, FORMATS
-from .shapes import Shape, shape
+from .shapes import SecretShape, shape
 from .values import DIGIT, UUID
 
 _W = r"(?<![A-Za-z0-9])"
@@ -47,7 +47,7 @@ def _has_digit_after(begin: re.Pattern[bytes]) -> Callable[[re.Match[bytes], byt
     return check
 
 
-def _formats() -> Iterator[Shape]:
+def _formats() -> Iterator[SecretShape]:
     """Yield a shape for each alphabet of `FORMATS`, with the formats in it."""
     rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in FORMATS.strip().splitlines():
@@ -72,7 +72,7 @@ def _formats() -> Iterator[Shape]:
         )
 
 
-TOKENS: tuple[Shape, ...] = (
+TOKENS: tuple[SecretShape, ...] = (
     *_formats(),
     *(
         shape(kind, needles[1:] if needles[0] == "*" else "^" + needles, pattern, check[0] if check else None)

@@ -2,7 +2,7 @@
 
 Everything a batch causes is committed in one transaction before the batch is acknowledged: inputs, outputs, touched
 states and positions. A kill at any point therefore loses nothing acknowledged and duplicates nothing. Outputs are those
-of `Replay` over the same input, byte for byte, however the input is split into batches.
+of `FileReplay` over the same input, byte for byte, however the input is split into batches.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import orjson
 
 from ...errors import ConfigError, EventRejected, StateIncompatible
 from ...projections.dead_letters import dead_letter, original
-from ...projections.emitter import Output, is_record_of_call
+from ...projections.emitter import StageOutput, is_record_of_call
 from ...projections.local_topology import LocalTopology, LogRecord
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.snapshot import header
-from ...projections.stage import Stage
+from ...projections.stage import TopologyStage
 from ...projections.topology import STAGE_OF_TOPIC, STAGES
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record
 from ..stream_clock import StreamClock
-from .publishers import Owners, Publisher
-from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
-from .store_views import Views
+from .publishers import SenderIdentity, SessionOwners
+from .store import FIRST_OFFSET, OUTPUTS, RootRecord, StoredAnswer, StoreTransaction, StoreWriter
+from .store_views import StoreViews
 
 LIVE_STATES = 4_000
 """Number of decoded states each stage keeps between batches: about 20 MB for real sessions. The rest is on disk."""
@@ -53,7 +53,7 @@ _LOGGED = "rules_logged"
 """Name of the stored fact with the rules that were logged last."""
 
 
-class Request(NamedTuple):
+class SubmitRequest(NamedTuple):
     """Records of one source topic, or of `settings`, that are submitted together.
 
     Attributes:
@@ -64,10 +64,10 @@ class Request(NamedTuple):
     topic: str
     values: Sequence[bytes]
     token: bytes = b""
-    publisher: Publisher | None = None
+    publisher: SenderIdentity | None = None
 
 
-class Receipt(NamedTuple):
+class CommitReceipt(NamedTuple):
     """Result of a request after its commit.
 
     Attributes:
@@ -77,7 +77,7 @@ class Receipt(NamedTuple):
         repeated: the request had been answered before.
     """
 
-    outputs: list[Output]
+    outputs: list[StageOutput]
     accepted: int
     dead_letters: int
     repeated: bool = False
@@ -95,15 +95,15 @@ class EmbeddedEngine:
         touched: sessions whose states were stored or deleted since a follower took them; None: nobody follows.
     """
 
-    def __init__(self, store: Store, source: RuleSource, clock: StreamClock | None = None) -> None:
+    def __init__(self, store: StoreWriter, source: RuleSource, clock: StreamClock | None = None) -> None:
         """Use an open store; usually created by `open`."""
         self.source = source
         self.clock = clock or StreamClock()
-        self.views = Views(store.connection, store.path)
+        self.views = StoreViews(store.connection, store.path)
         self.counted: Counter[str] = Counter()
         self.touched: dict[bytes, None] | None = None
         self._store = store
-        self._owners = Owners(store.owner, self._exists, lambda session: self.views.owner(session)[0])
+        self._owners = SessionOwners(store.owner, self._exists, lambda session: self.views.owner(session)[0])
         self._batches = 0
         self._stale = True
         self._restore()
@@ -112,7 +112,7 @@ class EmbeddedEngine:
     def open(
         cls,
         path: str | Path,
-        rules: Rules | None = None,
+        rules: RuleSet | None = None,
         environment: SettingsOverrides | None = None,
         *,
         clock: StreamClock | None = None,
@@ -127,9 +127,9 @@ class EmbeddedEngine:
             StoreError: the file cannot be used; the message says why.
             StateIncompatible: another version wrote its states.
         """
-        store = Store(path)
+        store = StoreWriter(path)
         try:
-            source = source_in_force(Views(store.connection, store.path)) if rules is None else None
+            source = source_in_force(StoreViews(store.connection, store.path)) if rules is None else None
             engine = cls(store, source or RuleSource(rules, environment), clock)
             engine.note_rules()
             engine.note_fault(None)
@@ -139,11 +139,11 @@ class EmbeddedEngine:
         return engine
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RuleSet:
         """Rules without any scope's overrides."""
         return self.source.rules
 
-    def rebase(self, rules: Rules) -> None:
+    def rebase(self, rules: RuleSet) -> None:
         """Use other rules from the next batch on; states and scope overrides are unchanged."""
         self.source.rebase(rules)
         self.note_rules()
@@ -156,7 +156,7 @@ class EmbeddedEngine:
         kept = self.source.in_force()
         known = self.views.noted(_LOGGED)
         if known is None or _rules_of(known) != _rules_of(orjson.loads(kept)):
-            self._store.take_down(Root(RULES_TOPIC, None, kept, -1), _LOGGED)
+            self._store.take_down(RootRecord(RULES_TOPIC, None, kept, -1), _LOGGED)
         self._store.note("rules", msgspec.json.encode(self.source.base))
         self._store.note("environment", msgspec.json.encode(self.source.environment or SettingsOverrides()))
 
@@ -173,7 +173,7 @@ class EmbeddedEngine:
         """Return the earliest deadline of all states, milliseconds; None without one."""
         return self._refresh().next_due()
 
-    def ingest(self, values: Sequence[bytes], *, arrived_ms: int = -1) -> list[Output]:
+    def ingest(self, values: Sequence[bytes], *, arrived_ms: int = -1) -> list[StageOutput]:
         """Fold input events in order and commit; return all outputs they caused.
 
         A rejected event becomes an output on `dead-letters`. `arrived_ms` is the wall clock; -1 (a recording) uses the
@@ -182,9 +182,9 @@ class EmbeddedEngine:
         Raises:
             StoreError: nothing of the batch was stored; send it again once the cause is fixed.
         """
-        return self.submit([Request("events", values)], arrived_ms=arrived_ms)[0].outputs
+        return self.submit([SubmitRequest("events", values)], arrived_ms=arrived_ms)[0].outputs
 
-    def submit(self, requests: Sequence[Request], *, arrived_ms: int = -1) -> list[Receipt]:
+    def submit(self, requests: Sequence[SubmitRequest], *, arrived_ms: int = -1) -> list[CommitReceipt]:
         """Fold several requests in order and commit them together; return one receipt each.
 
         Raises:
@@ -197,11 +197,11 @@ class EmbeddedEngine:
         # The stored values are the folded ones, so that folding the log again gives the same decisions.
         requests = [request._replace(values=list(map(redact_record, request.values))) for request in requests]
         with self._batch():
-            answers: dict[bytes, Answered] = {}
+            answers: dict[bytes, StoredAnswer] = {}
             folded = [self._fold(request, arrived_ms, answers) for request in requests]
             receipts = [receipt for _, receipt in folded]
             roots = [
-                Root(request.topic, None, value, arrived_ms)
+                RootRecord(request.topic, None, value, arrived_ms)
                 for request, (admitted, _) in zip(requests, folded, strict=True)
                 for value in admitted
             ]
@@ -209,7 +209,7 @@ class EmbeddedEngine:
             self._commit(roots, outputs, arrived_ms, requests=list(answers.items()))
         return receipts
 
-    def fall_due(self) -> list[Output]:
+    def fall_due(self) -> list[StageOutput]:
         """Append and fold everything due by the engine's clock and commit; return the outputs.
 
         Raises:
@@ -218,24 +218,24 @@ class EmbeddedEngine:
         due, now = self.next_due(), self.clock.now()
         return [] if due is None or due > now else self.tick(now, arrived_ms=self.clock.wall_ms())
 
-    def tick(self, now_ms: int, *, arrived_ms: int = -1) -> list[Output]:
+    def tick(self, now_ms: int, *, arrived_ms: int = -1) -> list[StageOutput]:
         """Append and fold everything due at or before `now_ms` and commit; return the outputs.
 
         Raises:
             StoreError: nothing was stored; the next tick retries.
         """
         with self._batch():
-            roots: list[Root] = []
-            outputs: list[Output] = []
+            roots: list[RootRecord] = []
+            outputs: list[StageOutput] = []
             while due := self._topology.due(now_ms):
                 for output in due:
-                    roots.append(Root(output.topic, output.key.encode(), output.value, arrived_ms))
+                    roots.append(RootRecord(output.topic, output.key.encode(), output.value, arrived_ms))
                     outputs += self._topology.append(output)
             if roots:
                 self._commit(roots, outputs, arrived_ms)
         return outputs
 
-    def republish(self, offsets: Iterable[int], *, arrived_ms: int = -1) -> list[Output]:
+    def republish(self, offsets: Iterable[int], *, arrived_ms: int = -1) -> list[StageOutput]:
         """Fold the records of dead letters again, as new records of their topics, and mark them as republished.
 
         Raises:
@@ -276,28 +276,28 @@ class EmbeddedEngine:
         self.close()
 
     def _fold(
-        self, request: Request, arrived_ms: int, answers: dict[bytes, Answered]
-    ) -> tuple[Sequence[bytes], Receipt]:
+        self, request: SubmitRequest, arrived_ms: int, answers: dict[bytes, StoredAnswer]
+    ) -> tuple[Sequence[bytes], CommitReceipt]:
         """Return the folded values, and the receipt."""
         if request.token:
             known = answers.get(request.token) or self._store.answered(request.token)
             if known is not None:
-                return (), Receipt([], *known, repeated=True)
+                return (), CommitReceipt([], *known, repeated=True)
         rejected = self._rejected(request.topic)
         values, letters = self._admitted(request, arrived_ms)
         outputs = self._topology.feed(request.topic, values, timestamp=arrived_ms)
         bad = len(outputs) if request.topic == SETTINGS else self._rejected(request.topic) - rejected + len(letters)
         accepted = len(request.values) - bad
         if request.token:
-            answers[request.token] = Answered(accepted, bad)
-        return values, Receipt(letters + outputs, accepted, bad)
+            answers[request.token] = StoredAnswer(accepted, bad)
+        return values, CommitReceipt(letters + outputs, accepted, bad)
 
-    def _admitted(self, request: Request, arrived_ms: int) -> tuple[Sequence[bytes], list[Output]]:
+    def _admitted(self, request: SubmitRequest, arrived_ms: int) -> tuple[Sequence[bytes], list[StageOutput]]:
         """Return what the publisher of a request may say, and dead letters of the rest, which is not folded."""
         if request.publisher is None:
             return request.values, []
         admitted: list[bytes] = []
-        letters: list[Output] = []
+        letters: list[StageOutput] = []
         for value in request.values:
             try:
                 admitted.append(self._owners.admit(value, request.publisher))
@@ -315,20 +315,20 @@ class EmbeddedEngine:
         stage = STAGE_OF_TOPIC.get(topic)
         return self._topology.processors[stage.name].rejected if stage is not None else 0
 
-    def _origin(self, offset: int, arrived_ms: int) -> Root:
+    def _origin(self, offset: int, arrived_ms: int) -> RootRecord:
         letter = self.views.dead_letter(offset)
         if letter is None or letter.value is None:
             raise ConfigError(f"no dead letter has the offset {offset}; `trustfold dead-letters list` shows them")
         body = orjson.loads(letter.value)
-        return Root(body["topic"], original(body, "key"), original(body, "value"), arrived_ms)
+        return RootRecord(body["topic"], original(body, "key"), original(body, "value"), arrived_ms)
 
     def _commit(
         self,
-        roots: list[Root],
-        outputs: list[Output],
+        roots: list[RootRecord],
+        outputs: list[StageOutput],
         arrived_ms: int,
         *,
-        requests: Sequence[tuple[bytes, Answered]] = (),
+        requests: Sequence[tuple[bytes, StoredAnswer]] = (),
         republished: Sequence[int] = (),
     ) -> None:
         kept = [output for output in outputs if output.topic not in INTERNAL_TOPICS or is_record_of_call(output)]
@@ -339,7 +339,7 @@ class EmbeddedEngine:
         ]
         changed = any(root.topic == SETTINGS for root in roots)
         self._store.write(
-            Batch(
+            StoreTransaction(
                 roots,
                 self._next_output,
                 kept,
@@ -392,7 +392,9 @@ class EmbeddedEngine:
         self._stale = False
 
 
-def _of_this_version(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+def _of_this_version(
+    stage: TopologyStage[Any], headers: Iterable[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes]]:
     """Yield the headers of states; raise at the first state of another version, before any event is folded."""
     for key, snapshot in headers:
         version = header(snapshot)[0]
@@ -413,11 +415,11 @@ def _rules_of(noted: object) -> RulesInForce | None:
         return None
 
 
-def source_in_force(views: Views) -> RuleSource:
+def source_in_force(views: StoreViews) -> RuleSource:
     """Return the rules, environment and scopes a store was last folded under; the defaults for a new one."""
     rules, environment = views.noted("rules"), views.noted("environment")
     source = RuleSource(
-        msgspec.convert(rules, Rules) if rules is not None else Rules(),
+        msgspec.convert(rules, RuleSet) if rules is not None else RuleSet(),
         msgspec.convert(environment, SettingsOverrides) if environment is not None else None,
     )
     source.replace(views.scopes())

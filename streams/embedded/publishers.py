@@ -26,7 +26,7 @@ BLOCKING = frozenset({"security", "repeated_auth"})
 """Severities that block or escalate a key at the first failure."""
 
 
-class Publisher(NamedTuple):
+class SenderIdentity(NamedTuple):
     """Sender of events.
 
     Attributes:
@@ -40,19 +40,19 @@ class Publisher(NamedTuple):
     barred: frozenset[str] = frozenset()
 
 
-HOOKS = Publisher("hooks")
+HOOKS = SenderIdentity("hooks")
 """Hooks of agents that this user has connected; they come by the server's private socket."""
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+class _OwnerEntry(msgspec.Struct, forbid_unknown_fields=True):
     token: str
     workspaces: list[str]
 
 
-_entries = msgspec.json.Decoder(dict[str, _Entry])
+_entries = msgspec.json.Decoder(dict[str, _OwnerEntry])
 
 
-def read_publishers(path: Path | None) -> dict[str, Publisher]:
+def read_publishers(path: Path | None) -> dict[str, SenderIdentity]:
     """Return the publishers that have a token of their own, by token.
 
     Args:
@@ -67,7 +67,7 @@ def read_publishers(path: Path | None) -> dict[str, Publisher]:
         entries = _entries.decode(path.read_bytes())
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path}: no file of publishers: {error}") from error
-    found: dict[str, Publisher] = {}
+    found: dict[str, SenderIdentity] = {}
     for name, entry in entries.items():
         token, workspaces = entry.token.strip(), entry.workspaces
         if not name or name == HOOKS.name:
@@ -79,11 +79,11 @@ def read_publishers(path: Path | None) -> dict[str, Publisher]:
                 f"{path}: name the workspaces of {name!r}; {DEFAULT_WORKSPACE!r}, that of events that name none, is "
                 "everybody's"
             )
-        found[token] = Publisher(name, frozenset(workspaces))
+        found[token] = SenderIdentity(name, frozenset(workspaces))
     return found
 
 
-class _About(msgspec.Struct):
+class _EventOwner(msgspec.Struct):
     """Part of an event, or of the CloudEvent around it, that says whose it is."""
 
     schema_version: Any = None
@@ -101,10 +101,10 @@ class _About(msgspec.Struct):
         return any(isinstance(one, str) and one in BLOCKING for one in (self.severity, error.get("severity")))
 
 
-_about = msgspec.json.Decoder(_About).decode
+_about = msgspec.json.Decoder(_EventOwner).decode
 
 
-def _about_of(value: bytes) -> _About | None:
+def _about_of(value: bytes) -> _EventOwner | None:
     """Return what an event says; None if no fold can read it either."""
     try:
         about = _about(value)
@@ -115,7 +115,7 @@ def _about_of(value: bytes) -> _About | None:
     return about
 
 
-class Owners:
+class SessionOwners:
     """Owners of the sessions and workspaces of one store; not thread-safe."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Owners:
         self._claimed: dict[tuple[str, str], str] = {}
         self._named: dict[str, str] = {}
 
-    def admit(self, value: bytes, publisher: Publisher) -> bytes:
+    def admit(self, value: bytes, publisher: SenderIdentity) -> bytes:
         """Return the event as it may be folded; what nobody can decode is left to the fold.
 
         A severity that would block a tool at once is removed where the workspace is that of connected agents and the
@@ -194,7 +194,7 @@ class Owners:
             self._cached[subject] = self._known(kind, name)
         return self._cached[subject]
 
-    def _claim(self, kind: str, name: str, publisher: Publisher) -> None:
+    def _claim(self, kind: str, name: str, publisher: SenderIdentity) -> None:
         if self._owner(kind, name) != publisher.name:
             self._cached[kind, name] = self._claimed[kind, name] = publisher.name
 

@@ -36,7 +36,7 @@ MAX_SESSIONS = 4096
 _COMMANDS = frozenset(kind.__struct_config__.tag for kind in get_args(Command))
 
 
-class Line(NamedTuple):
+class RecordedLine(NamedTuple):
     """One line as a record: topic, value, and arrival in milliseconds or `UNKNOWN`."""
 
     topic: str
@@ -44,7 +44,7 @@ class Line(NamedTuple):
     arrived_ms: int
 
 
-class _Stamp(msgspec.Struct):
+class _LineStamp(msgspec.Struct):
     """Fields that are read of a line: type, time and session."""
 
     type: str = ""
@@ -52,26 +52,26 @@ class _Stamp(msgspec.Struct):
     session_id: str = ""
 
 
-class _Read(NamedTuple):
+class _ReadLine(NamedTuple):
     topic: str
     value: bytes
     time: int
     session: str
 
 
-_decoder = msgspec.json.Decoder(_Stamp)
+_decoder = msgspec.json.Decoder(_LineStamp)
 
 
-class Arrivals:
+class ArrivalOrder:
     """Reader of recorded lines of any number of files in order. Deterministic: depends on the lines alone."""
 
     def __init__(self) -> None:
         """Create a reader before the first line."""
         self._before = 0
         self._sessions: OrderedDict[str, int] = OrderedDict()
-        self._waiting: deque[_Read] = deque()
+        self._waiting: deque[_ReadLine] = deque()
 
-    def of(self, values: Iterable[bytes]) -> Iterator[Line]:
+    def of(self, values: Iterable[bytes]) -> Iterator[RecordedLine]:
         """Yield records of lines in order; a line ahead of all previous ones is delayed by a few lines."""
         waiting = self._waiting
         for value in values:
@@ -79,7 +79,7 @@ class Arrivals:
             while waiting and self._can_be_judged():
                 yield self._next()
 
-    def rest(self) -> Iterator[Line]:
+    def rest(self) -> Iterator[RecordedLine]:
         """Yield the delayed lines at the end of the input."""
         while self._waiting:
             yield self._next()
@@ -89,29 +89,29 @@ class Arrivals:
         more = len(self._waiting) - 1
         return more >= LOOKED_AHEAD or self._is_in_step(self._waiting[0]) or (not self._before and more > 0)
 
-    def _is_in_step(self, line: _Read) -> bool:
+    def _is_in_step(self, line: _ReadLine) -> bool:
         """Whether a line is plausible by the previous lines of the file or of its session."""
         latest = max(self._before, self._sessions.get(line.session, 0))
         return not line.time or (latest > 0 and line.time <= latest + AHEAD_MS)
 
-    def _next(self) -> Line:
+    def _next(self) -> RecordedLine:
         line = self._waiting.popleft()
         if not line.time:
-            return Line(line.topic, line.value, UNKNOWN)
+            return RecordedLine(line.topic, line.value, UNKNOWN)
         if not self._is_in_step(line):
             reference, ahead = self._reference(line)
             if line.time > reference + ahead:
                 self._before = self._before or reference
-                return Line(line.topic, line.value, self._before - CLOCK_TOLERANCE_MS)
+                return RecordedLine(line.topic, line.value, self._before - CLOCK_TOLERANCE_MS)
         self._before = line.time
         if line.session:
             self._sessions[line.session] = line.time
             self._sessions.move_to_end(line.session)
             if len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
-        return Line(line.topic, line.value, UNKNOWN)
+        return RecordedLine(line.topic, line.value, UNKNOWN)
 
-    def _reference(self, line: _Read) -> tuple[int, int]:
+    def _reference(self, line: _ReadLine) -> tuple[int, int]:
         """Return the time that a line ahead of all previous ones is compared with, and how far it may be ahead of it.
 
         Uses the following lines of its session, else all following lines; lines of an older section are ignored.
@@ -123,11 +123,11 @@ class Arrivals:
         return (self._before, UNCONFIRMED_MS) if self._before else (line.time, 0)
 
 
-def _read(value: bytes) -> _Read:
+def _read(value: bytes) -> _ReadLine:
     try:
         stamp = _decoder.decode(value)
     except msgspec.DecodeError:
-        return _Read("events", value, 0, "")
+        return _ReadLine("events", value, 0, "")
     topic = "commands" if stamp.type in _COMMANDS else SETTINGS if stamp.type == "settings.changed" else "events"
     time = epoch_ms(stamp.time) if stamp.time is not None and stamp.time.tzinfo is not None else 0
-    return _Read(topic, value, time if FIRST_MS <= time < LAST_MS else 0, stamp.session_id)
+    return _ReadLine(topic, value, time if FIRST_MS <= time < LAST_MS else 0, stamp.session_id)

@@ -14,12 +14,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Protocol
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...projections.local_topology import LocalTopology
 from ...projections.rule_source import RuleSource
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...security.redaction import redact_record
-from .recorded_lines import Arrivals
+from .recorded_lines import ArrivalOrder
 
 STDIN = "-"
 
@@ -40,14 +40,14 @@ def open_lines(name: str) -> Iterator[IO[bytes]]:
             yield buffered
 
 
-class Feed(Protocol):
+class FeedFunction(Protocol):
     """Function that folds records of a topic, as `LocalTopology.feed` does."""
 
-    def __call__(self, topic: str, values: Iterable[bytes], *, timestamp: int) -> Iterable[Output]:
+    def __call__(self, topic: str, values: Iterable[bytes], *, timestamp: int) -> Iterable[StageOutput]:
         """Return all outputs of the records; `timestamp` is their arrival in milliseconds, or -1."""
 
 
-class Replay:
+class FileReplay:
     """Replay over any number of files.
 
     Attributes:
@@ -55,7 +55,7 @@ class Replay:
         topology: stages with their states.
     """
 
-    def __init__(self, rules: Rules | RuleSource) -> None:
+    def __init__(self, rules: RuleSet | RuleSource) -> None:
         """Start with default states."""
         self.topology = LocalTopology(rules)
         self.lines = 0
@@ -65,15 +65,15 @@ class Replay:
         names: list[str],
         *,
         progress: Callable[[int], None] = lambda _bytes: None,
-        feed: Feed | None = None,
-    ) -> Iterator[Output]:
+        feed: FeedFunction | None = None,
+    ) -> Iterator[StageOutput]:
         """Fold every line of every file in order, then what is due at the largest time seen.
 
         A line that is a command or a record of `settings` takes effect there. `progress` gets the bytes of each line as
         it is read. `feed` replaces the topology's own, for callers that add to what each line causes.
         """
         feed = feed or self.topology.feed
-        arrivals = Arrivals()
+        arrivals = ArrivalOrder()
         for name in names:
             with open_lines(name) as lines:
                 for line in arrivals.of(self._values(lines, progress)):

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...errors import ConfigError
 from ...security.untrusted import is_foreign, is_loopback, name_of
-from .sign_in import Role, Roles, SignIns, cookie_name
+from .sign_in import RequestRole, RoleTokens, SignIns, cookie_name
 
 NO_ORDERS = (
     "this is an order, and orders need the operator's token as a bearer; trustfold's commands take it from "
@@ -43,7 +43,7 @@ ORDER_PATHS = frozenset({"/v1/commands", "/v1/settings", "/v1/reload", "/v1/dead
 """Paths whose POST is an operator's command."""
 
 
-NOBODY = Roles()
+NOBODY = RoleTokens()
 """Roles without tokens: programs of this machine may publish, nobody may send commands."""
 
 
@@ -60,20 +60,20 @@ def check_exposure(host: str, token: str) -> None:
         )
 
 
-class Refusal(NamedTuple):
+class RequestRefusal(NamedTuple):
     """Refusal of a request: status and message."""
 
     status: int
     message: str
 
 
-class Access:
+class AccessMiddleware:
     """ASGI middleware that checks host, origin and token of every request.
 
     Sets `request.state.role` and `request.state.publisher`: who sends events, None for an operator, who may send all.
     """
 
-    def __init__(self, app: ASGIApp, roles: Roles, sign_ins: SignIns) -> None:
+    def __init__(self, app: ASGIApp, roles: RoleTokens, sign_ins: SignIns) -> None:
         """Protect an application; browsers sign in with `sign_ins`."""
         self._app = app
         self._roles = roles
@@ -88,7 +88,7 @@ class Access:
         role = self._role(path, headers)
         refusal = self._refusal(method, path, headers, role)
         if refusal is None:
-            sender = None if role is Role.OPERATOR else self._roles.publisher_of(_token(headers))
+            sender = None if role is RequestRole.OPERATOR else self._roles.publisher_of(_token(headers))
             scope.setdefault("state", {}).update(role=role, publisher=sender)
             await self._app(scope, receive, send)
             return
@@ -102,27 +102,29 @@ class Access:
             response.headers["WWW-Authenticate"] = "Bearer"
         await response(scope, receive, send)
 
-    def _role(self, path: str, headers: Headers) -> Role | None:
+    def _role(self, path: str, headers: Headers) -> RequestRole | None:
         """Return the role of a request's token, else for pages of its cookie; None without a valid one."""
         role = self._roles.role_of(_token(headers))
-        if role is not Role.OPERATOR and not path.startswith(API):
+        if role is not RequestRole.OPERATOR and not path.startswith(API):
             cookies = cookie_parser(headers.get("cookie", ""))
             role = self._sign_ins.role_of(cookies.get(cookie_name(headers.get("host", "")), "")) or role
         return role
 
-    def _refusal(self, method: str, path: str, headers: Headers, role: Role | None) -> Refusal | None:
+    def _refusal(self, method: str, path: str, headers: Headers, role: RequestRole | None) -> RequestRefusal | None:
         host = headers.get("host", "")
         if not self._roles.publisher and not is_loopback(name_of(host)):
-            return Refusal(421, f"this is not {host!r}; without a token only this machine's own addresses are answered")
+            return RequestRefusal(
+                421, f"this is not {host!r}; without a token only this machine's own addresses are answered"
+            )
         origin = headers.get("origin")
         if is_foreign(origin, host):
-            return Refusal(403, f"pages of {origin} may not use this address")
+            return RequestRefusal(403, f"pages of {origin} may not use this address")
         if role is None and path not in OPEN_PATHS and not path.startswith(STATIC):
-            return Refusal(
+            return RequestRefusal(
                 401, "a bearer token is needed; guards and commands of trustfold take it from TRUSTFOLD_TOKEN"
             )
-        if method == "POST" and path.rstrip("/") in ORDER_PATHS and role is not Role.OPERATOR:
-            return Refusal(403, NO_ORDERS if self._roles.operator else NO_OPERATOR)
+        if method == "POST" and path.rstrip("/") in ORDER_PATHS and role is not RequestRole.OPERATOR:
+            return RequestRefusal(403, NO_ORDERS if self._roles.operator else NO_OPERATOR)
         return None
 
 

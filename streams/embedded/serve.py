@@ -86,10 +86,10 @@ def serve(
         http=ImpatientProtocol,
     )  # fmt: skip
     sys.setswitchinterval(SWITCH_S)
-    return asyncio.run(_serve(_Server(config), app, [listener, *more], ready))
+    return asyncio.run(_serve(_UvicornServer(config), app, [listener, *more], ready))
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """Server that leaves signals to `_serve`: uvicorn would raise SIGTERM again after it has stopped."""
 
     @contextlib.contextmanager
@@ -98,7 +98,7 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    server: _Server, app: Starlette, listeners: list[socket.socket], ready: Callable[[], None]
+    server: _UvicornServer, app: Starlette, listeners: list[socket.socket], ready: Callable[[], None]
 ) -> signal.Signals:
     received = signal.SIGTERM
     loop = asyncio.get_running_loop()

@@ -47,14 +47,14 @@ from ...config import INSTALLATION, RuleFiles
 from ...errors import ConfigError, TrustfoldError
 from ...projections.topology import DECISION_TOPICS
 from ...rules.levels import Levels, set_by, table
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import MAX_BYTES, rfc3339
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from .engine import EmbeddedEngine, Receipt, Request
-from .roles import NOBODY, Access
-from .sign_in import Roles, SignIns
-from .store_views import DEAD_LETTERS, StoredOutput, Views, session_of
-from .writer import Busy, Writer
+from .engine import CommitReceipt, EmbeddedEngine, SubmitRequest
+from .roles import NOBODY, AccessMiddleware
+from .sign_in import RoleTokens, SignIns
+from .store_views import DEAD_LETTERS, StoredOutput, StoreViews, session_of
+from .writer import EngineWriter, WriterBusy
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ MAX_FAULTS = 10
 """Largest number of faults in one answer; all of them are dead letters."""
 
 
-class Service:
+class EmbeddedService:
     """State shared by the routes: the writer, readers of the store, and the stop flag.
 
     Attributes:
@@ -94,25 +94,25 @@ class Service:
         since_ms: when the service was created, milliseconds since the epoch.
         sign_ins: cookies of browsers.
         ending: called once before the streams end and the writer stops.
-        read: runs a query of `Views` by its name, concurrently with the writer.
+        read: runs a query of `StoreViews` by its name, concurrently with the writer.
         search: as `read`, for queries that may scan the whole store: on its own thread, so that `read` does not wait.
         collectors: further metrics of this process, as prometheus-client collectors.
         error_page: renders an error for browsers; None for programs, which get JSON.
     """
 
     def __init__(
-        self, engine: EmbeddedEngine, path: Path, files: RuleFiles | None = None, roles: Roles = NOBODY
+        self, engine: EmbeddedEngine, path: Path, files: RuleFiles | None = None, roles: RoleTokens = NOBODY
     ) -> None:
         """Serve an engine over the store at `path`; its rules come from `files`, browsers sign in with `roles`."""
         self.sign_ins = SignIns(roles)
-        self.writer = Writer(engine, files)
+        self.writer = EngineWriter(engine, files)
         self.stopping = False
         self.ending: list[Callable[[], None]] = []
         self.collectors: list[Any] = []
         self.error_page: Callable[[HttpRequest, HTTPException], Response | None] = lambda _request, _error: None
         self.path = path
         self.since_ms = time.time_ns() // 1_000_000
-        self._reader, self._searcher = _Reader(path, "trustfold-reader"), _Reader(path, "trustfold-searcher")
+        self._reader, self._searcher = _StoreReader(path, "trustfold-reader"), _StoreReader(path, "trustfold-searcher")
         self.read, self.search = self._reader.run, self._searcher.run
 
     def stop_following(self) -> None:
@@ -155,18 +155,18 @@ class Service:
         self._searcher.close()
 
 
-class _Reader:
+class _StoreReader:
     """Thread with its own connection to the store."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._views: Views | None = None
+        self._views: StoreViews | None = None
 
     async def run(self, query: str, *arguments: Any, **options: Any) -> Any:
         def run() -> Any:
             if self._views is None:
-                self._views = Views.open(self._path)
+                self._views = StoreViews.open(self._path)
             return getattr(self._views, query)(*arguments, **options)
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
@@ -181,16 +181,16 @@ def make_app(
     engine: EmbeddedEngine,
     path: str | Path,
     *,
-    roles: Roles = NOBODY,
+    roles: RoleTokens = NOBODY,
     files: RuleFiles | None = None,
-    more: Callable[[Service], Sequence[BaseRoute]] = lambda _service: (),
+    more: Callable[[EmbeddedService], Sequence[BaseRoute]] = lambda _service: (),
 ) -> Starlette:
-    """Create the application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
+    """Create the application; it closes its engine when it stops. `app.state.service` is the `EmbeddedService`.
 
     `files` are watched: changed rules take effect between two batches. `more` adds routes behind the same checks of
     host, origin and token.
     """
-    service = Service(engine, Path(path), files, roles)
+    service = EmbeddedService(engine, Path(path), files, roles)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -214,7 +214,7 @@ def make_app(
             Route("/healthz", _health),
             *more(service),
         ],
-        middleware=[Middleware(Access, roles=roles, sign_ins=service.sign_ins)],
+        middleware=[Middleware(AccessMiddleware, roles=roles, sign_ins=service.sign_ins)],
         exception_handlers={HTTPException: _http_error, TrustfoldError: _our_error},
         lifespan=lifespan,
     )
@@ -250,7 +250,7 @@ async def _get_settings(request: HttpRequest) -> Response:
     return _json(settings_document(source.base, levels) | {"rules_fault": service.writer.reloader.fault})
 
 
-def settings_document(base: Rules, levels: Levels) -> dict[str, Any]:
+def settings_document(base: RuleSet, levels: Levels) -> dict[str, Any]:
     """Return every setting with its source, the overrides of each level, and the overridden rules."""
     return {
         "settings": [{"setting": name, "value": value, "source": level} for name, value, level in table(base, levels)],
@@ -265,11 +265,11 @@ async def _reload(request: HttpRequest) -> Response:
     return _json({"reloaded": taken, "files": writer.reloader.paths, "rules_fault": writer.reloader.fault})
 
 
-async def _submit(request: HttpRequest, topic: str) -> Receipt:
+async def _submit(request: HttpRequest, topic: str) -> CommitReceipt:
     body = await read_body(request)
     values, token = await unhindered(_read, body, request.headers.get("content-type", ""), topic)
     sender = request.state.publisher if topic == "events" else None
-    receipt: Receipt = await _service(request).writer.submit(Request(topic, values, token, sender))
+    receipt: CommitReceipt = await _service(request).writer.submit(SubmitRequest(topic, values, token, sender))
     return receipt
 
 
@@ -340,7 +340,7 @@ def records_of(body: bytes, content_type: str) -> list[bytes]:
     return [line for line in map(bytes.strip, body.split(b"\n")) if line]
 
 
-def _counts(receipt: Receipt) -> dict[str, Any]:
+def _counts(receipt: CommitReceipt) -> dict[str, Any]:
     counts: dict[str, Any] = {"accepted": receipt.accepted, "dead_letters": receipt.dead_letters}
     if receipt.repeated:
         counts["repeated"] = True
@@ -444,11 +444,11 @@ def _http_error(request: HttpRequest, error: Exception) -> Response:
 def _our_error(_request: HttpRequest, error: Exception) -> Response:
     if isinstance(error, ConfigError):
         return _json({"error": str(error)}, 400)
-    return _json({"error": str(error)}, 503, {"Retry-After": "1"} if isinstance(error, Busy) else None)
+    return _json({"error": str(error)}, 503, {"Retry-After": "1"} if isinstance(error, WriterBusy) else None)
 
 
-def _service(request: HttpRequest) -> Service:
-    service: Service = request.app.state.service
+def _service(request: HttpRequest) -> EmbeddedService:
+    service: EmbeddedService = request.app.state.service
     return service
 
 

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import NamedTuple
 
-from .publishers import Publisher
+from .publishers import SenderIdentity
 
 SIGNED_IN_S = 12 * 3600
 """Lifetime of a cookie in seconds: a working day."""
@@ -44,14 +44,14 @@ MAX_ADDRESSES = 1_000
 """Number of addresses kept; beyond it the oldest is forgotten."""
 
 
-class Role(StrEnum):
+class RequestRole(StrEnum):
     """Role of a request."""
 
     READER = "reader"
     OPERATOR = "operator"
 
 
-class Roles(NamedTuple):
+class RoleTokens(NamedTuple):
     """Tokens of the server.
 
     Attributes:
@@ -64,23 +64,23 @@ class Roles(NamedTuple):
     publisher: str = ""
     operator: str = ""
     local_orders: bool = False
-    own: Mapping[str, Publisher] = {}
+    own: Mapping[str, SenderIdentity] = {}
 
-    def role_of(self, token: str) -> Role | None:
+    def role_of(self, token: str) -> RequestRole | None:
         """Return the role of a token; None if it is unknown."""
         given = token.encode()
         if self.operator and compare_digest(given, self.operator.encode()):
-            return Role.OPERATOR
+            return RequestRole.OPERATOR
         if not self.publisher or compare_digest(given, self.publisher.encode()):
-            return Role.OPERATOR if self.local_orders else Role.READER
-        return Role.READER if self._own(token) is not None else None
+            return RequestRole.OPERATOR if self.local_orders else RequestRole.READER
+        return RequestRole.READER if self._own(token) is not None else None
 
-    def publisher_of(self, token: str) -> Publisher:
+    def publisher_of(self, token: str) -> SenderIdentity:
         """Return who publishes with a token that has a role."""
         barred = frozenset[str]().union(*(one.workspaces or () for one in self.own.values()))
-        return self._own(token) or Publisher(barred=barred)
+        return self._own(token) or SenderIdentity(barred=barred)
 
-    def _own(self, token: str) -> Publisher | None:
+    def _own(self, token: str) -> SenderIdentity | None:
         given = token.encode()
         return next((one for known, one in self.own.items() if compare_digest(given, known.encode())), None)
 
@@ -88,14 +88,14 @@ class Roles(NamedTuple):
 class SignIns:
     """Creates and verifies the cookies of one process."""
 
-    def __init__(self, roles: Roles, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, roles: RoleTokens, clock: Callable[[], float] = time.time) -> None:
         """Accept the tokens of `roles`; `clock` returns seconds since 1970."""
         self._roles = roles
         self._clock = clock
         self._key = secrets.token_bytes(32)
         self._ended: deque[str] = deque(maxlen=MAX_ENDED)
         self._missed: dict[str, tuple[int, float]] = {}
-        self._tickets: dict[str, tuple[Role, float]] = {}
+        self._tickets: dict[str, tuple[RequestRole, float]] = {}
 
     @property
     def possible(self) -> bool:
@@ -126,11 +126,11 @@ class SignIns:
     def cookie_for(self, token: str) -> str | None:
         """Return the cookie value for a token; None if the token is unknown."""
         role = self._roles.role_of(token)
-        if role is None or (role is Role.READER and not self._roles.publisher):
+        if role is None or (role is RequestRole.READER and not self._roles.publisher):
             return None  # without a publisher token everybody may read
         return self._cookie_of(role)
 
-    def ticket_for(self, role: Role) -> str:
+    def ticket_for(self, role: RequestRole) -> str:
         """Return a text that signs in once, in a browser that a command opens."""
         ticket = secrets.token_urlsafe(24)
         self._tickets[ticket] = role, self._clock() + TICKET_S
@@ -140,20 +140,20 @@ class SignIns:
 
     def cookie_for_ticket(self, ticket: str) -> str | None:
         """Return the cookie value for a ticket, and end the ticket; None if it is unknown, used or expired."""
-        role, until = self._tickets.pop(ticket, (Role.READER, 0.0))
+        role, until = self._tickets.pop(ticket, (RequestRole.READER, 0.0))
         return self._cookie_of(role) if until > self._clock() else None
 
-    def _cookie_of(self, role: Role) -> str:
+    def _cookie_of(self, role: RequestRole) -> str:
         body = f"{role}.{int(self._clock()) + SIGNED_IN_S}.{secrets.token_urlsafe(12)}"
         return f"{body}.{self._signature('cookie', body)}"
 
-    def role_of(self, cookie: str) -> Role | None:
+    def role_of(self, cookie: str) -> RequestRole | None:
         """Return the role of a cookie; None if it is invalid or expired."""
         body, _, signature = cookie.rpartition(".")
         if not compare_digest(signature.encode(), self._signature("cookie", body).encode()) or cookie in self._ended:
             return None
         role, until, _ = body.split(".")
-        return Role(role) if int(until) > self._clock() else None
+        return RequestRole(role) if int(until) > self._clock() else None
 
     def end(self, cookie: str) -> None:
         """Sign out: invalidate the cookie and all its copies."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ...errors import TrustfoldError
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...schemas.codec import encode
 from ...schemas.settings import SettingsOverrides
 from ...security.private_files import existing, is_read_only, make_directory, make_file
@@ -108,7 +108,7 @@ FIRST_OFFSET = 1
 """First offset of the outputs, so that "after 0" means all of them."""
 
 
-class Root(NamedTuple):
+class RootRecord(NamedTuple):
     """Record from outside the folds; all others are derived from these."""
 
     topic: str
@@ -117,14 +117,14 @@ class Root(NamedTuple):
     arrived_ms: int
 
 
-class Answered(NamedTuple):
+class StoredAnswer(NamedTuple):
     """Stored answer to a request."""
 
     accepted: int
     dead_letters: int
 
 
-class Batch(NamedTuple):
+class StoreTransaction(NamedTuple):
     """Contents of one transaction.
 
     Attributes:
@@ -137,13 +137,13 @@ class Batch(NamedTuple):
         owners: kind, name and publisher of what is owned from now on.
     """
 
-    roots: Sequence[Root]
+    roots: Sequence[RootRecord]
     first_output: int
-    outputs: Sequence[Output]
+    outputs: Sequence[StageOutput]
     snapshots: Sequence[tuple[str, bytes, bytes | None]]
     positions: dict[str, int]
     arrived_ms: int
-    requests: Sequence[tuple[bytes, Answered]] = ()
+    requests: Sequence[tuple[bytes, StoredAnswer]] = ()
     republished: Sequence[int] = ()
     scopes: Mapping[str, SettingsOverrides] | None = None
     owners: Sequence[tuple[str, str, str]] = ()
@@ -184,7 +184,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     return connection
 
 
-class Store:
+class StoreWriter:
     """Writer of the file."""
 
     def __init__(self, path: str | Path) -> None:
@@ -259,10 +259,10 @@ class Store:
         except sqlite3.Error as error:
             raise store_error(self.path, error) from error
 
-    def answered(self, token: bytes) -> Answered | None:
+    def answered(self, token: bytes) -> StoredAnswer | None:
         """Return the stored answer to a request; None if it is new or no longer stored."""
         row = self._one("SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,))
-        return Answered(*row) if row is not None else None
+        return StoredAnswer(*row) if row is not None else None
 
     def owner(self, kind: str, name: str) -> str | None:
         """Return the publisher that owns a session or a workspace; None without one."""
@@ -288,7 +288,7 @@ class Store:
         except sqlite3.Error as error:
             raise store_error(self.path, error) from error
 
-    def take_down(self, root: Root, name: str) -> None:
+    def take_down(self, root: RootRecord, name: str) -> None:
         """Append a record that no fold reads to the log and store its value as a fact, in one transaction.
 
         Raises:
@@ -298,7 +298,7 @@ class Store:
             self.connection.execute("INSERT INTO log (topic, key, value, arrived_ms) VALUES (?, ?, ?, ?)", root)
             self.note(name, root.value or b"")
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: StoreTransaction) -> None:
         """Write a batch in one transaction; it is durable when this returns.
 
         Raises:
@@ -326,7 +326,7 @@ class Store:
         except sqlite3.Error as error:
             raise store_error(self.path, error) from error
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: StoreTransaction) -> None:
         run, many = self.connection.execute, self.connection.executemany
         many("INSERT INTO log (topic, key, value, arrived_ms) VALUES (?, ?, ?, ?)", batch.roots)
         many(

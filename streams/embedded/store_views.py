@@ -2,7 +2,7 @@
 
 Opened read-only, with or without a running engine. Each query sees the last committed batch as a whole. Those by
 session or id use the indexes of `lookups.sql`; a store written only by versions without them is scanned instead, which
-is slower and gives the same result. Records deleted by retention (`Store.forget`) are not found.
+is slower and gives the same result. Records deleted by retention (`StoreWriter.forget`) are not found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import orjson
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...projections.session.state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
@@ -89,7 +89,7 @@ class StoredEvent(NamedTuple):
     arrived_ms: int
 
 
-class Copied(NamedTuple):
+class CopiedRecord(NamedTuple):
     """Record of the log or of the outputs.
 
     Attributes:
@@ -108,10 +108,10 @@ class StoredOutput(NamedTuple):
     """Output with its offset; `offset` increases over all topics, from 1."""
 
     offset: int
-    output: Output
+    output: StageOutput
 
 
-class Views:
+class StoreViews:
     """Queries of one store. Not thread-safe; usually created by `open`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -149,7 +149,7 @@ class Views:
             "ORDER BY offset DESC LIMIT ?"
         )
         rows = self._all(statement, (_END if before is None else before, *topics, min(limit, MAX_PAGE)))
-        return [StoredOutput(row[0], Output(*row[1:])) for row in rows[::-1]]
+        return [StoredOutput(row[0], StageOutput(*row[1:])) for row in rows[::-1]]
 
     def newest_ms(self) -> int | None:
         """Return the arrival of the newest input record, milliseconds since 1970; None if unknown."""
@@ -165,7 +165,7 @@ class Views:
         where = "topic = ? AND offset > ? AND (? OR offset NOT IN (SELECT offset FROM republished))"
         return self._outputs(where, (DEAD_LETTERS, after, republished), limit)
 
-    def dead_letter(self, offset: int) -> Output | None:
+    def dead_letter(self, offset: int) -> StageOutput | None:
         """The dead letter at an offset."""
         found = self._outputs("offset = ? AND topic = ?", (offset, DEAD_LETTERS), 1)
         return found[0].output if found else None
@@ -216,13 +216,13 @@ class Views:
 
     # --- for copying, each table by its own position ------------------------------------------------------------------
 
-    def log(self, after: int, limit: int) -> list[Copied]:
+    def log(self, after: int, limit: int) -> list[CopiedRecord]:
         """Return inputs after a `seq`, of every source topic, in folding order; at most `PAGE_BYTES`."""
         return list(
             self._page("SELECT topic, seq, arrived_ms, key, value FROM log WHERE seq > ? ORDER BY seq", after, limit)
         )
 
-    def outputs(self, after: int, limit: int) -> list[Copied]:
+    def outputs(self, after: int, limit: int) -> list[CopiedRecord]:
         """Return outputs after an offset, of every topic, in order, including the events that the engine appended.
 
         At most `PAGE_BYTES`.
@@ -358,7 +358,7 @@ class Views:
     def _outputs(self, where: str, arguments: tuple[object, ...], limit: int) -> list[StoredOutput]:
         statement = f"SELECT {_COLUMNS} FROM outputs WHERE {where} ORDER BY offset LIMIT ?"  # noqa: S608 - our own words
         rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
-        return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
+        return [StoredOutput(row[0], StageOutput(*row[1:])) for row in rows]
 
     def _places(self, index: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield conditions for each block of the log, newest first; one empty condition if the index is missing."""
@@ -394,11 +394,11 @@ class Views:
         except sqlite3.Error as error:
             raise store_error(self._path, error) from error
 
-    def _page(self, statement: str, after: int, limit: int) -> Iterator[Copied]:
+    def _page(self, statement: str, after: int, limit: int) -> Iterator[CopiedRecord]:
         size = 0
         try:
             for row in self._connection.execute(f"{statement} LIMIT ?", (after, limit)):
-                yield Copied(*row)
+                yield CopiedRecord(*row)
                 size += len(row[4] or b"")
                 if size >= PAGE_BYTES:
                     return
@@ -411,11 +411,11 @@ def _folded(rows: Iterable[tuple[Any, ...]]) -> Iterator[StoredEvent]:
     return (StoredEvent(*row) for row in rows if is_valid(row[1]))
 
 
-class _About(msgspec.Struct):
+class _RecordSubject(msgspec.Struct):
     session_id: str | None = None
 
 
-_about = msgspec.json.Decoder(_About)
+_about = msgspec.json.Decoder(_RecordSubject)
 
 
 def session_of(value: bytes | None) -> str | None:

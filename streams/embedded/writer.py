@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...config import RuleFiles
 from ...errors import TrustfoldError
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...schemas.topics import TOPICS
-from ..reload import LOOK_S, Reloader
-from .engine import EmbeddedEngine, Receipt, Request
+from ..reload import LOOK_S, RulesReloader
+from .engine import CommitReceipt, EmbeddedEngine, SubmitRequest
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ STATE_KEPT_MS = 86_400_000
 """Milliseconds that records of a compacted topic are kept as history; the latest of each key is kept separately."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of requests that may wait, twice as many for urgent ones; further ones are rejected as `Busy`."""
+"""Bytes of requests that may wait, twice as many for urgent ones; further ones are rejected as `WriterBusy`."""
 
 MAX_BATCH_VALUES, MAX_BATCH_BYTES = 5_000, 256 * 1024
 """Values and bytes after which a transaction takes no further request: about a tenth of a second of folding."""
@@ -43,17 +43,17 @@ MAX_BATCH_VALUES, MAX_BATCH_BYTES = 5_000, 256 * 1024
 T = TypeVar("T")
 
 
-class Busy(TrustfoldError):
+class WriterBusy(TrustfoldError):
     """Too many requests are waiting; the publisher should retry in a second."""
 
 
-class _Waiting(NamedTuple):
-    request: Request
+class _WaitingRequest(NamedTuple):
+    request: SubmitRequest
     size: int
-    answer: asyncio.Future[Receipt]
+    answer: asyncio.Future[CommitReceipt]
 
 
-class Writer:
+class EngineWriter:
     """Owner of the engine while it is served.
 
     Attributes:
@@ -68,15 +68,15 @@ class Writer:
     def __init__(self, engine: EmbeddedEngine, files: RuleFiles | None = None) -> None:
         """Serve an open engine, whose rules come from `files`; `start` begins."""
         self.engine = engine
-        self.reloader = Reloader(files, engine.rebase, engine.note_fault)
+        self.reloader = RulesReloader(files, engine.rebase, engine.note_fault)
         self.busy = False
         self.committed = 0
         self.fault: str | None = None
-        self.heard: list[Callable[[Sequence[Request]], None]] = []
-        self.listeners: list[Callable[[Sequence[Output]], None]] = []
+        self.heard: list[Callable[[Sequence[SubmitRequest]], None]] = []
+        self.listeners: list[Callable[[Sequence[StageOutput]], None]] = []
         self._waiting: asyncio.Queue[None] = asyncio.Queue()  # one entry for each request in the lanes
-        self._urgent: deque[_Waiting] = deque()
-        self._others: deque[_Waiting] = deque()
+        self._urgent: deque[_WaitingRequest] = deque()
+        self._others: deque[_WaitingRequest] = deque()
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-engine")
         self._tasks: list[asyncio.Task[None]] = []
@@ -101,24 +101,24 @@ class Writer:
         await self.call(self.engine.close)
         self._thread.shutdown()
 
-    async def submit(self, request: Request, *, urgent: bool = False) -> Receipt:
+    async def submit(self, request: SubmitRequest, *, urgent: bool = False) -> CommitReceipt:
         """Fold and commit a request, an urgent one before those that are not; returns after the commit.
 
         Raises:
-            Busy: too many bytes are waiting.
+            WriterBusy: too many bytes are waiting.
             StoreError: it was not stored.
         """
         size = sum(map(len, request.values))
         room = 2 * MAX_WAITING_BYTES if urgent else MAX_WAITING_BYTES
         if self._bytes and self._bytes + size > room:
-            raise Busy(f"{self._bytes >> 20} MiB wait to be folded; try again in a second")
+            raise WriterBusy(f"{self._bytes >> 20} MiB wait to be folded; try again in a second")
         self._bytes += size
-        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        (self._urgent if urgent else self._others).append(_Waiting(request, size, answer))
+        answer: asyncio.Future[CommitReceipt] = asyncio.get_running_loop().create_future()
+        (self._urgent if urgent else self._others).append(_WaitingRequest(request, size, answer))
         self._waiting.put_nowait(None)
         return await answer
 
-    async def republish(self, offsets: list[int]) -> list[Output]:
+    async def republish(self, offsets: list[int]) -> list[StageOutput]:
         """Fold dead letters again; return the outputs after the commit.
 
         Raises:
@@ -175,7 +175,7 @@ class Writer:
                     self._bytes -= waiting.size
                     self._waiting.task_done()
 
-    def _commit(self, requests: list[Request]) -> list[Receipt]:
+    def _commit(self, requests: list[SubmitRequest]) -> list[CommitReceipt]:
         return self.engine.submit(requests, arrived_ms=self.engine.clock.wall_ms())
 
     async def _tick(self) -> None:
@@ -201,7 +201,7 @@ class Writer:
             except Exception:
                 log.exception("the rules could not be replaced; the next poll tries again")
 
-    def _succeeded(self, outputs: Sequence[Output]) -> None:
+    def _succeeded(self, outputs: Sequence[StageOutput]) -> None:
         for listener in self.listeners:
             listener(outputs)
         self.fault = None

@@ -45,7 +45,7 @@ RIGHTS_ERRORS = (
 T = TypeVar("T")
 
 
-class Denied(ConfigError):
+class BrokerDenied(ConfigError):
     """A broker answered and rejected this user, or this user does not trust its certificate."""
 
 
@@ -72,7 +72,7 @@ def reason(error: BaseException) -> tuple[str, str]:
     return f"refuses the connection: {_message_of(error)}", advice
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _TrackingLoop(asyncio.SelectorEventLoop):
     """Event loop that tracks the connections made on it."""
 
     def __init__(self) -> None:
@@ -98,17 +98,17 @@ def run_client(work: Coroutine[Any, Any, T]) -> T:
 
     aiokafka does not wait until a refused connection is closed; over TLS closing needs an answer of the broker.
     """
-    with asyncio.Runner(loop_factory=_Loop) as runner:
+    with asyncio.Runner(loop_factory=_TrackingLoop) as runner:
         try:
             return runner.run(work)
         finally:
             loop = runner.get_loop()
-            assert isinstance(loop, _Loop)  # noqa: S101 - made above
+            assert isinstance(loop, _TrackingLoop)  # noqa: S101 - made above
             runner.run(loop.abort_connections())
 
 
 async def unreachable(settings: KafkaSettings) -> ConfigError:
-    """Return the error of a start that reached no broker: `Denied` if one answers, else unreachable."""
+    """Return the error of a start that reached no broker: `BrokerDenied` if one answers, else unreachable."""
     arguments = settings.client_arguments()
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers"), randomize=False):
         try:
@@ -117,10 +117,10 @@ async def unreachable(settings: KafkaSettings) -> ConfigError:
         except CONNECTION_FAULTS as error:
             if isinstance(error, ssl.SSLError) or _answered(error):
                 found, advice = reason(error)
-                return Denied(f"broker {host}:{port} cannot be used: {found}; {advice}")
+                return BrokerDenied(f"broker {host}:{port} cannot be used: {found}; {advice}")
         else:
             connection.close()
-            return Denied(f"broker {host}:{port} accepts connections and answers no request: {WANTS_SASL}")
+            return BrokerDenied(f"broker {host}:{port} accepts connections and answers no request: {WANTS_SASL}")
     return ConfigError(
         f"no broker answers at {settings.bootstrap}; is it running, and is --bootstrap or TRUSTFOLD_BROKER right?"
     )
@@ -130,11 +130,11 @@ def _answered(error: BaseException) -> bool:
     return isinstance(error, errors.KafkaError) and not isinstance(error, errors.KafkaConnectionError)
 
 
-def hidden_topics_error(settings: KafkaSettings, topics: Sequence[str]) -> Denied:
+def hidden_topics_error(settings: KafkaSettings, topics: Sequence[str]) -> BrokerDenied:
     """Return the error for topics that this user may not describe."""
     rest = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
     names = f"topic{'s' * (len(topics) > 1)} {', '.join(topics[:SHOWN])}{rest}"
-    return Denied(f"{user_of(settings)} may not see {names}: give it the rights of its role; {RIGHTS}")
+    return BrokerDenied(f"{user_of(settings)} may not see {names}: give it the rights of its role; {RIGHTS}")
 
 
 def user_of(settings: KafkaSettings) -> str:
@@ -142,9 +142,9 @@ def user_of(settings: KafkaSettings) -> str:
     return f"user {settings.security.username}" if settings.security.username else "this user"
 
 
-def missing_right_error(settings: KafkaSettings, error: BaseException) -> Denied:
+def missing_right_error(settings: KafkaSettings, error: BaseException) -> BrokerDenied:
     """Return the error for a missing right."""
-    return Denied(
+    return BrokerDenied(
         f"the brokers deny {user_of(settings)} a right: {_message_of(error)}; give it the rights of its role: {RIGHTS}"
     )
 

@@ -10,12 +10,12 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...schemas.topics import TOPICS, Role
+from ...schemas.topics import TOPICS, TopicRole
 from .settings import KafkaSettings
 from .topics import plan
 
 
-class Principals(NamedTuple):
+class RolePrincipals(NamedTuple):
     """Principals of the roles in Kafka's form, `User:NAME`."""
 
     publisher: str = "User:agents"
@@ -25,7 +25,7 @@ class Principals(NamedTuple):
     dashboard: str = "User:dashboards"
 
 
-def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
+def acls(settings: KafkaSettings, who: RolePrincipals) -> Iterator[str]:
     """Yield one command per line; topics carry the deployment's prefix."""
     base = f"kafka-acls.sh --bootstrap-server {settings.bootstrap} --add --allow-principal"
     for principal, kind, name, operations in _grants(settings, who):
@@ -33,14 +33,14 @@ def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
         yield f"{base} {shlex.quote(principal)} {granted} --{kind} {name and shlex.quote(name)}".rstrip()
 
 
-def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str, str, list[str]]]:
+def _grants(settings: KafkaSettings, who: RolePrincipals) -> Iterator[tuple[str, str, str, list[str]]]:
     """Yield principal, kind of resource, its name, operations."""
     holders = {
-        Role.PLATFORM: who.publisher,
-        Role.OPERATOR: who.operator,
-        Role.WORKER: who.worker,
-        Role.RECORDER: who.recorder,
-        Role.DASHBOARD: who.dashboard,
+        TopicRole.PLATFORM: who.publisher,
+        TopicRole.OPERATOR: who.operator,
+        TopicRole.WORKER: who.worker,
+        TopicRole.RECORDER: who.recorder,
+        TopicRole.DASHBOARD: who.dashboard,
     }
     shorts = {settings.topic(short): topic for short, topic in TOPICS.items()}
     for planned in plan(settings):
@@ -48,18 +48,20 @@ def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str
         for role, principal in holders.items():
             operations = []
             if topic is None:  # a changelog
-                operations = ["Read", "Write"] if role is Role.WORKER else []
+                operations = ["Read", "Write"] if role is TopicRole.WORKER else []
             else:
                 # Operators republish to the original topic; `lag` reads what workers read.
-                again = role is Role.OPERATOR and topic.name == "events"
-                operations += ["Read"] if role in topic.readers or role is Role.OPERATOR else []
+                again = role is TopicRole.OPERATOR and topic.name == "events"
+                operations += ["Read"] if role in topic.readers or role is TopicRole.OPERATOR else []
                 operations += ["Write"] if role in topic.writers or again else []
-            if role is Role.OPERATOR:
+            if role is TopicRole.OPERATOR:
                 operations += ["Create"]
             # The dashboard shows the workers' lag on every topic they read.
-            measured = role is Role.DASHBOARD and topic is not None and Role.WORKER in topic.readers
-            if operations or role is Role.OPERATOR or measured:
-                more = ["Describe", "DescribeConfigs"] if role in {Role.OPERATOR, Role.WORKER} else ["Describe"]
+            measured = role is TopicRole.DASHBOARD and topic is not None and TopicRole.WORKER in topic.readers
+            if operations or role is TopicRole.OPERATOR or measured:
+                more = (
+                    ["Describe", "DescribeConfigs"] if role in {TopicRole.OPERATOR, TopicRole.WORKER} else ["Describe"]
+                )
                 yield principal, "topic", planned.name, operations + more
     recorders = f"{settings.app_id}-history"
     yield who.worker, "group", settings.app_id, ["Read"]

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, cast
 import faust
 
 from .backpressure import POLLS
-from .engine import Engine
+from .engine import WorkerEngine
 from .lane import BatchConsumer, BatchTransport, PollSchema
 from .logs import quieten
 from .metrics import LaneMetrics
-from .monitor import Monitor
+from .monitor import EngineMonitor
 from .records import LEAVE_S, bounded
 from .recovery import LaneTables, StateTable
 from .settings import KafkaSettings
-from .stages import Topology, default_topology
+from .stages import KafkaTopology, default_topology
 from .ticks import run_ticks
 
 if TYPE_CHECKING:
     from ...config import RuleFiles
     from ...projections.rule_source import RuleSource
-    from ...rules.rules import Rules
+    from ...rules.rules import RuleSet
 
 
 METADATA_AGE_MS = 30_000
@@ -38,7 +38,7 @@ class TrustfoldApp(faust.App):
         engine: owner of the partitions.
     """
 
-    engine: Engine
+    engine: WorkerEngine
     mundane_level = "debug"
 
     def _create_directories(self) -> None:
@@ -50,7 +50,7 @@ class TrustfoldApp(faust.App):
     async def on_start(self) -> None:
         """Start monitoring brokers and worker at once; Faust starts its tasks after the first recovery."""
         self.add_future(self.engine.watch.run())
-        self.add_future(Monitor(self.engine, self).run())
+        self.add_future(EngineMonitor(self.engine, self).run())
         await super().on_start()
 
     async def on_stop(self) -> None:
@@ -66,8 +66,8 @@ class TrustfoldApp(faust.App):
 
 def make_app(
     settings: KafkaSettings,
-    rules: Rules | RuleSource | None = None,
-    topology: Topology | None = None,
+    rules: RuleSet | RuleSource | None = None,
+    topology: KafkaTopology | None = None,
     *,
     files: RuleFiles | None = None,
 ) -> TrustfoldApp:
@@ -87,10 +87,10 @@ def make_app(
         from ...projections.rule_source import RuleSource, source_of  # noqa: PLC0415 - a test topology may need none
 
         source = RuleSource() if rules is None else source_of(rules)
-        engine = app.engine = Engine(settings, source, default_topology(), LaneMetrics())
+        engine = app.engine = WorkerEngine(settings, source, default_topology(), LaneMetrics())
         _follow_settings(app, source, files)
     else:
-        engine = app.engine = Engine(settings, rules, topology, LaneMetrics())
+        engine = app.engine = WorkerEngine(settings, rules, topology, LaneMetrics())
     app.transport = BatchTransport(app.conf.broker_consumer, app)
     app.producer_transport = app.transport
     tables = {stage.name: StateTable(app, settings, stage.name) for stage in engine.topology.stages}
@@ -113,13 +113,13 @@ def make_app(
 
 def _follow_settings(app: TrustfoldApp, source: RuleSource, files: RuleFiles | None) -> None:
     """Update the source from the `settings` topic and the files of its rules."""
-    from ..reload import LOOK_S, Reloader  # noqa: PLC0415
+    from ..reload import LOOK_S, RulesReloader  # noqa: PLC0415
     from .followed_settings import SettingsFollower  # noqa: PLC0415
-    from .rulebook import Rulebook  # noqa: PLC0415
+    from .rulebook import WorkerRules  # noqa: PLC0415
 
     engine = app.engine
     follower = engine.follower = SettingsFollower(engine.settings, source, engine.writer.put)
-    engine.rulebook = Rulebook(
+    engine.rulebook = WorkerRules(
         source,
         settings=lambda: dict(follower.positions),
         read_settings=follower.read,
@@ -130,7 +130,7 @@ def _follow_settings(app: TrustfoldApp, source: RuleSource, files: RuleFiles | N
     app.task(engine.run_settings)
     if files is None:
         return
-    reloader = Reloader(files, source.rebase)
+    reloader = RulesReloader(files, source.rebase)
 
     async def look() -> None:
         while True:
@@ -185,7 +185,7 @@ BACKLOG_EXCHANGE_S = 0.03
 """The same while one of them folds a backlog: the time that the others are held back for nothing."""
 
 
-async def run_exchange(engine: Engine) -> None:
+async def run_exchange(engine: WorkerEngine) -> None:
     """Exchange progress with the other workers until cancelled; a fault fails the worker."""
     backlog = False
     try:
@@ -196,7 +196,7 @@ async def run_exchange(engine: Engine) -> None:
         await engine.fail(error)
 
 
-def _add_agent(app: Any, engine: Engine) -> None:
+def _add_agent(app: Any, engine: WorkerEngine) -> None:
     """Add the agent that passes polls of the lane to the engine.
 
     One agent for all source topics, as they are folded in one order. It moves no offsets: Faust acks an event whose

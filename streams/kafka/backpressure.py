@@ -23,7 +23,7 @@ POLLS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class PartitionTenure:
     """Uninterrupted period in which the worker owns partitions.
 
     Attributes:
@@ -35,7 +35,7 @@ class Tenure:
     generation: int
 
 
-class Batch:
+class PartitionBatch:
     """Records of one source partition, in offset order.
 
     Attributes:
@@ -59,7 +59,7 @@ class Batch:
         self.reached = reached
 
 
-class Poll:
+class FoldUnit:
     """Unit of folding: batches of any partitions, in folding order.
 
     Attributes:
@@ -71,7 +71,7 @@ class Poll:
 
     __slots__ = ("batches", "count", "first", "tenure")
 
-    def __init__(self, tenure: Tenure, batches: list[Batch]) -> None:
+    def __init__(self, tenure: PartitionTenure, batches: list[PartitionBatch]) -> None:
         """Combine batches."""
         self.tenure = tenure
         self.batches = batches
@@ -79,7 +79,7 @@ class Poll:
         self.count = sum(len(batch.records) for batch in batches)
 
 
-class Gate:
+class LaneGate:
     """Gate of the lane: whether source records may flow, and from which offsets.
 
     Attributes:
@@ -90,15 +90,15 @@ class Gate:
 
     def __init__(self) -> None:
         """Create a closed gate."""
-        self.tenure: Tenure | None = None
+        self.tenure: PartitionTenure | None = None
         self.expected: dict[TP, int] = {}
-        self.in_flight: deque[Poll] = deque()
+        self.in_flight: deque[FoldUnit] = deque()
         self._room = asyncio.Event()
         self._opened = asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    def open(self, tenure: Tenure, offsets: Mapping[TP, int]) -> None:
+    def open(self, tenure: PartitionTenure, offsets: Mapping[TP, int]) -> None:
         """Let records flow from these offsets; the consumer must have been positioned there."""
         self.expected = dict(offsets)
         self.tenure = tenure
@@ -120,11 +120,11 @@ class Gate:
         """Whether the agent has its full number of polls."""
         return len(self.in_flight) >= POLLS
 
-    def delivered(self, poll: Poll) -> None:
+    def delivered(self, poll: FoldUnit) -> None:
         """Record that a poll is on its way to the agent."""
         self.in_flight.append(poll)
 
-    def taken(self, poll: Poll) -> None:
+    def taken(self, poll: FoldUnit) -> None:
         """Record that the agent has folded a poll."""
         if poll.tenure == self.tenure and self.in_flight:
             self.in_flight.popleft()

@@ -153,7 +153,7 @@ class _DescribeQuorum(Request[_QuorumRequest]):  # type: ignore[misc]
         return request_struct_class([(_METADATA_TOPIC, [(0, {})], {})], {})
 
 
-class Clock(NamedTuple):
+class BrokerClock(NamedTuple):
     """Reading of a broker's clock.
 
     Attributes:
@@ -165,7 +165,7 @@ class Clock(NamedTuple):
     uncertain_s: float
 
 
-class Group(NamedTuple):
+class ConsumerGroup(NamedTuple):
     """A consumer group.
 
     Attributes:
@@ -196,7 +196,7 @@ async def hidden_topics(client: Any, topics: Sequence[str]) -> list[str]:
     return [name for name, topic in found.items() if topic.error == TopicAuthorizationFailedError.errno]
 
 
-async def group_of(admin: Any, name: str) -> Group:
+async def group_of(admin: Any, name: str) -> ConsumerGroup:
     """Return a consumer group, its members, and this user's rights on it.
 
     Raises:
@@ -210,7 +210,7 @@ async def group_of(admin: Any, name: str) -> Group:
 
     group = await _of_coordinator(name, request)
     members = [(member["client_id"], member["client_host"].lstrip("/")) for member in group["members"]]
-    return Group(group["state"], members, _named(group["operations"] if group["operations"] >= 0 else None))
+    return ConsumerGroup(group["state"], members, _named(group["operations"] if group["operations"] >= 0 else None))
 
 
 async def committed_by(admin: Any, name: str) -> dict[TopicPartition, int]:
@@ -249,7 +249,7 @@ async def _of_coordinator(group: str, request: Callable[[], Awaitable[Any]]) -> 
         await asyncio.sleep(0.1)
 
 
-async def clock_of(admin: Any) -> Clock:
+async def clock_of(admin: Any) -> BrokerClock:
     """Compare the wall clock of the metadata quorum's leader with ours.
 
     Raises:
@@ -269,7 +269,7 @@ async def clock_of(admin: Any) -> Clock:
     fetched_ms = [voter["fetched_ms"] for voter in quorum["voters"] if voter["replica_id"] == quorum["leader"]]
     if not fetched_ms or fetched_ms[0] <= 0:
         raise ValueError("the leader of the quorum tells no time")
-    return Clock(fetched_ms[0] / 1000 - (sent_at + answered_at) / 2, (answered_at - sent_at) / 2)
+    return BrokerClock(fetched_ms[0] / 1000 - (sent_at + answered_at) / 2, (answered_at - sent_at) / 2)
 
 
 def _named(operations: int | None) -> frozenset[str] | None:

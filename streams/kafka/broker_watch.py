@@ -21,7 +21,7 @@ from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 
 from .faults import WorkerFault, is_refusal
 from .settings import KafkaSettings
-from .topic_metadata import Found, TopicMetadata, described
+from .topic_metadata import TopicDescription, TopicMetadata, described
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class BrokerWatch:
         self._fail = fail
         self._connection: AIOKafkaConnection | None = None
         self._hosts: list[tuple[str, int]] = []
-        self._first: dict[str, Found] = {}
+        self._first: dict[str, TopicDescription] = {}
         self._suspicion = ""
         self._answer = asyncio.Event()
         self.answered_at = 0.0
@@ -80,7 +80,7 @@ class BrokerWatch:
         self.leaderless: dict[str, list[int]] = {}
         self.said: dict[str, tuple[float, float]] = {}
 
-    def expect(self, topics: Mapping[str, Found]) -> None:
+    def expect(self, topics: Mapping[str, TopicDescription]) -> None:
         """Compare with these descriptions: a topic may be created again between them and the first check."""
         self._first.update(topics)
 
@@ -121,7 +121,7 @@ class BrokerWatch:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    async def _ask(self) -> dict[str, Found]:
+    async def _ask(self) -> dict[str, TopicDescription]:
         if self._connection is None or not self._connection.connected():
             self._connection = await self._connect()
         answer = await asyncio.wait_for(self._connection.send(TopicMetadata(list(self._needs))), ANSWER_S)
@@ -175,7 +175,7 @@ class BrokerWatch:
         self._answer.set()
         self._resolve("lost", "a broker answers again")
 
-    async def _compare(self, found: Mapping[str, Found]) -> bool:
+    async def _compare(self, found: Mapping[str, TopicDescription]) -> bool:
         self.leaderless = {}
         for name, needs in self._needs.items():
             topic = found.get(name)
@@ -194,7 +194,7 @@ class BrokerWatch:
             self._resolve("leader", "every partition has a leader again")
         return bool(self.leaderless)
 
-    def _fault(self, name: str, topic: Found | None, needs: tuple[int, ...]) -> str:
+    def _fault(self, name: str, topic: TopicDescription | None, needs: tuple[int, ...]) -> str:
         """Return the permanent fault of a topic in words; empty without one."""
         if topic is None or topic.error == errors.UnknownTopicOrPartitionError.errno:
             return self.deleted(name) if READ in needs else _lost_output(name, "deleted")
@@ -233,7 +233,7 @@ class BrokerWatch:
             "TRUSTFOLD_APP_ID"
         )
 
-    def repartitioned(self, name: str, before: Found, now: Found) -> str:
+    def repartitioned(self, name: str, before: TopicDescription, now: TopicDescription) -> str:
         """Return the fault of a topic with more partitions, with its remedy; empty if it is harmless."""
         return (
             f"topic {name} has {now.partitions} partitions now, it had {before.partitions}: keys have moved away "
@@ -270,5 +270,5 @@ def _lost_output(name: str, what: str) -> str:
     )
 
 
-def _lost(bit: int, topic: Found) -> bool:
+def _lost(bit: int, topic: TopicDescription) -> bool:
     return topic.operations is not None and not topic.operations >> bit & 1

@@ -15,9 +15,9 @@ the check and the write, so the log decides:
 - Every state record carries its writer's epoch in a header. A reader goes through the log in order and ignores each
   record whose epoch is below the newest one seen: its writer had lost the partition before the record arrived.
 - The owner compares the offset of each acknowledged batch with the one it expects. A gap means that another worker
-  wrote: a claim before the batch means the partition is lost (`Fenced`, nothing is acknowledged); a stale state means
-  that its key is written again, because compaction keeps the newest record of a key regardless of epochs. Changelogs
-  have a compaction lag (`topics`), which leaves time for that.
+  wrote: a claim before the batch means the partition is lost (`PartitionFenced`, nothing is acknowledged); a stale
+  state means that its key is written again, because compaction keeps the newest record of a key regardless of epochs.
+  Changelogs have a compaction lag (`topics`), which leaves time for that.
 
 A late claim by a member of an older generation fences the true owner. The group confirms the owner, who claims again
 and restarts from its last checkpoint: time is lost, state is not.
@@ -92,7 +92,7 @@ CLAIM_KEY = OWN + b"claim"
 EPOCH_HEADER = "e"
 
 
-class Fenced(TrustfoldError):
+class PartitionFenced(TrustfoldError):
     """Another worker claimed the partition; nothing since the last checkpoint may be acknowledged."""
 
 
@@ -102,7 +102,7 @@ def epoch_headers(epoch: int) -> list[tuple[str, bytes]]:
 
 
 @dataclass(slots=True)
-class Accepted:
+class ChangelogRange:
     """Valid contents of a range of a changelog.
 
     Attributes:
@@ -128,9 +128,9 @@ class EpochFilter:
         self.epoch = epoch
         self._newest = epoch.to_bytes(8, "big")
 
-    def read(self, records: Iterable[Any]) -> Accepted:
+    def read(self, records: Iterable[Any]) -> ChangelogRange:
         """Classify the next records of the partition (aiokafka's, with key, value, offset, headers)."""
-        found = Accepted()
+        found = ChangelogRange()
         keep = found.states.append
         newest = self._newest
         for record in records:
@@ -150,7 +150,7 @@ class EpochFilter:
         return found
 
 
-class Changelogs:
+class ChangelogPartitions:
     """Changelog partitions of this worker's stages: claims them, reads them back, finds writes of other workers."""
 
     def __init__(self, settings: KafkaSettings, producer: Callable[[], Any], metrics: LaneMetrics) -> None:
@@ -221,7 +221,7 @@ class Changelogs:
             Offset at which it stopped.
 
         Raises:
-            Fenced: a newer claim was found.
+            PartitionFenced: a newer claim was found.
         """
         place = self.place(task.stage, task.partition)
         epochs = EpochFilter(task.epoch)
@@ -231,7 +231,7 @@ class Changelogs:
             async for _, records, _ in read_spans(reader, {place: (start, end)}):
                 found = epochs.read(records)
                 if epochs.epoch > task.epoch:
-                    raise Fenced(
+                    raise PartitionFenced(
                         f"{place.topic}/{place.partition} was claimed by another worker; "
                         "nothing done since the last checkpoint was acknowledged"
                     )
@@ -252,7 +252,7 @@ class Changelogs:
         An owner with nothing to write would not notice them otherwise. Call it while no checkpoint runs.
 
         Raises:
-            Fenced: see `inspect`.
+            PartitionFenced: see `inspect`.
         """
         if not tasks:
             return

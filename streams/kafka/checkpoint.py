@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from faust.types import TP
 
-from .backpressure import Tenure
+from .backpressure import PartitionTenure
 from .changelog import write_states
 from .metrics import LaneMetrics
 from .settings import KafkaSettings
@@ -35,18 +35,18 @@ class LostGroup(Exception):
     """This worker is no longer a group member of its generation; its partitions are being revoked."""
 
 
-class Superseded(Exception):
+class CheckpointSuperseded(Exception):
     """The tenure of a checkpoint ended during it; the checkpoint is abandoned."""
 
 
-class Owner(Protocol):
+class CheckpointOwner(Protocol):
     """Worker whose tasks a checkpoint makes durable; the engine."""
 
     settings: KafkaSettings
     metrics: LaneMetrics
     tasks: dict[tuple[str, int], PartitionTask]
 
-    def tenure(self) -> Tenure | None:
+    def tenure(self) -> PartitionTenure | None:
         """Return the current tenure; None while this worker has no partitions."""
 
     def is_member(self, generation: int) -> bool:
@@ -60,7 +60,7 @@ class Owner(Protocol):
 
 
 @dataclass(slots=True)
-class _Part:
+class _CheckpointPart:
     """One partition's part of a checkpoint."""
 
     task: PartitionTask
@@ -69,7 +69,7 @@ class _Part:
     when_durable: list[Callable[[], None]]
 
 
-class Checkpointer:
+class CheckpointWriter:
     """Takes checkpoints, one at a time.
 
     Attributes:
@@ -79,7 +79,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: CheckpointOwner,
         drain: Callable[[], Awaitable[None]],
         inspect: Callable[[PartitionTask, int, int | None], Awaitable[int]],
     ) -> None:
@@ -112,8 +112,8 @@ class Checkpointer:
 
         Raises:
             LostGroup: the worker lost its membership; nothing was marked, its states must be dropped.
-            Superseded: the tenure ended during the checkpoint; nothing was marked.
-            Fenced: another worker owns a partition.
+            CheckpointSuperseded: the tenure ended during the checkpoint; nothing was marked.
+            PartitionFenced: another worker owns a partition.
             TimeoutError: the brokers did not acknowledge within the checkpoint timeout.
             Exception: an output or a state was rejected.
         """
@@ -147,23 +147,23 @@ class Checkpointer:
                 self._conclude(part, keep)
             self._count(parts, time.perf_counter() - started)
 
-    def _require(self, tenure: Tenure) -> None:
+    def _require(self, tenure: PartitionTenure) -> None:
         if self._owner.tenure() != tenure:
-            raise Superseded(f"tenure {tenure.number} is over")
+            raise CheckpointSuperseded(f"tenure {tenure.number} is over")
         if not self._owner.is_member(tenure.generation):
             raise LostGroup(f"no longer a member of generation {tenure.generation}")
 
-    async def _collect(self) -> list[_Part]:
+    async def _collect(self) -> list[_CheckpointPart]:
         parts = []
         for task in list(self._owner.tasks.values()):
             items = task.take_snapshot()
             if items:
                 called, task.when_durable = task.when_durable, []
-                parts.append(_Part(task, items, dict(task.next), called))
+                parts.append(_CheckpointPart(task, items, dict(task.next), called))
                 await asyncio.sleep(0)  # yields between partitions: a partition's offsets and states belong together
         return parts
 
-    async def _write(self, part: _Part) -> None:
+    async def _write(self, part: _CheckpointPart) -> None:
         task = part.task
         topic = self._settings.changelog(task.stage)
         for base, count in await write_states(self._owner.producer(), topic, task.partition, part.items, task.epoch):
@@ -175,7 +175,7 @@ class Checkpointer:
                 await self._inspect(task, task.log_next, base)
                 task.log_next = base + count
 
-    def _conclude(self, part: _Part, keep: int) -> None:
+    def _conclude(self, part: _CheckpointPart, keep: int) -> None:
         task = part.task
         task.store.write(part.items, next_offset=task.log_next, epoch=task.epoch)
         task.processor.forget_clean(keep)
@@ -184,7 +184,7 @@ class Checkpointer:
         for notify in part.when_durable:
             notify()
 
-    def _count(self, parts: list[_Part], seconds: float) -> None:
+    def _count(self, parts: list[_CheckpointPart], seconds: float) -> None:
         metrics = self._owner.metrics
         metrics.checkpoints += 1
         metrics.checkpoint_seconds += seconds

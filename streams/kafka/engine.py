@@ -22,25 +22,25 @@ from faust.types import TP
 
 from ...errors import ConfigError, EventRejected, RejectReason
 from ...projections.dead_letters import dead_letter
-from ...projections.emitter import Output
-from ...projections.stage import Stage
-from ...schemas.topics import TOPICS, Role
+from ...projections.emitter import StageOutput
+from ...projections.stage import TopologyStage
+from ...schemas.topics import TOPICS, TopicRole
 from ..stream_clock import StreamClock
-from .backpressure import Batch, Gate, Poll, Tenure
+from .backpressure import FoldUnit, LaneGate, PartitionBatch, PartitionTenure
 from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
-from .changelog import Changelogs, Fenced
-from .checkpoint import Checkpointer, LostGroup, Superseded
+from .changelog import ChangelogPartitions, PartitionFenced
+from .checkpoint import CheckpointSuperseded, CheckpointWriter, LostGroup
 from .faults import WorkerFault, describe, is_expected, is_passing
 from .fold_budget import FoldBudget
 from .metrics import LaneMetrics
-from .order import Order, commit_note
+from .order import MergeOrder, commit_note
 from .outputs import OutputWriter
 from .publisher_faults import KeySamples
 from .recovery import StateTable
-from .rulebook import RULES_KEY, Rulebook, TaskRules
+from .rulebook import RULES_KEY, TaskRules, WorkerRules
 from .settings import KafkaSettings
-from .spans import Spans
-from .stages import Topology
+from .spans import WorkerSpans
+from .stages import KafkaTopology
 from .store import PartitionStore
 from .task import PartitionTask
 
@@ -74,7 +74,7 @@ class LostBatch(Exception):
     """A batch did not begin where the previous one ended; continuing would lose records."""
 
 
-class Engine:
+class WorkerEngine:
     """Engine of one worker.
 
     Attributes:
@@ -98,31 +98,31 @@ class Engine:
             group waits for the session timeout.
     """
 
-    def __init__(self, settings: KafkaSettings, rules: Any, topology: Topology, metrics: LaneMetrics) -> None:
+    def __init__(self, settings: KafkaSettings, rules: Any, topology: KafkaTopology, metrics: LaneMetrics) -> None:
         """Create the engine; it starts with `bind` and the first assignment."""
         self.settings = settings
         self.rules = rules
         self.topology = topology
         self.metrics = metrics
-        self.gate = Gate()
+        self.gate = LaneGate()
         self.tasks: dict[tuple[str, int], PartitionTask] = {}
-        self.sources: dict[str, tuple[str, Stage[Any]]] = {
+        self.sources: dict[str, tuple[str, TopologyStage[Any]]] = {
             settings.topic(name): (name, stage) for name, stage in topology.sources.items()
         }
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
         internal = {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal}
-        self.order = Order(settings, places, internal)
+        self.order = MergeOrder(settings, places, internal)
         self.budget = FoldBudget(settings.record_timeout)
         self.samples = KeySamples(settings.partitions)
         self.reached = 0
         self.clock = StreamClock()
         self._app: Any = None
         self._tables: dict[str, StateTable] = {}
-        self._tenure: Tenure | None = None
+        self._tenure: PartitionTenure | None = None
         self._tenures = 0
         self.follower: Any = None
-        self.rulebook: Rulebook | None = None
-        self._spans = Spans(settings.trace_ratio, settings.app_id) if settings.trace_ratio else None
+        self.rulebook: WorkerRules | None = None
+        self._spans = WorkerSpans(settings.trace_ratio, settings.app_id) if settings.trace_ratio else None
         self._steady = asyncio.Event()
         self._steady.set()
         self._checkpoint_due = asyncio.Event()
@@ -146,8 +146,8 @@ class Engine:
             outputs_in_flight=self.order.outputs_in_flight,
             worker=self.order.worker,
         )
-        self.changelogs = Changelogs(settings, self.producer, metrics)
-        self.checkpointer = Checkpointer(self, self.writer.drain, self.changelogs.inspect)
+        self.changelogs = ChangelogPartitions(settings, self.producer, metrics)
+        self.checkpointer = CheckpointWriter(self, self.writer.drain, self.changelogs.inspect)
 
     def bind(self, app: Any, tables: dict[str, StateTable]) -> None:
         """Connect the engine with its Faust app and the tables, by stage name."""
@@ -160,7 +160,7 @@ class Engine:
 
     # --- processing -------------------------------------------------------------------------------------------------
 
-    async def on_poll(self, poll: Poll) -> None:
+    async def on_poll(self, poll: FoldUnit) -> None:
         """Fold a poll and send its outputs. Called by the agent, in order.
 
         Raises:
@@ -178,7 +178,7 @@ class Engine:
         self.gate.taken(poll)
         await self.writer.room()
 
-    def _fold(self, topic: str, task: PartitionTask, batch: Batch) -> None:
+    def _fold(self, topic: str, task: PartitionTask, batch: PartitionBatch) -> None:
         if batch.start != task.next[batch.tp]:
             raise LostBatch(f"{batch.tp} should continue at {task.next[batch.tp]}, got a batch from {batch.start}")
         began = time.perf_counter()
@@ -203,13 +203,13 @@ class Engine:
                     self.metrics.dead_letter_reasons[_reason(output.value)] += 1
             self.writer.put(outputs, task.partition, batch.reached)
 
-    def _outputs_of(self, topic: str, task: PartitionTask, batch: Batch) -> list[Output]:
+    def _outputs_of(self, topic: str, task: PartitionTask, batch: PartitionBatch) -> list[StageOutput]:
         """Fold a batch.
 
         Raises:
             WorkerFault: a fault outside of the folds, with the record's place.
         """
-        outputs: list[Output] = []
+        outputs: list[StageOutput] = []
         try:
             for refused, records in self.budget.parts(batch.tp, batch.records):
                 if refused:
@@ -235,7 +235,7 @@ class Engine:
         held[reason] = held.get(reason, 0.0) + seconds
         self.clock.leave_out(seconds)
 
-    def _note_lag(self, stage: str, batch: Batch) -> None:
+    def _note_lag(self, stage: str, batch: PartitionBatch) -> None:
         """Record how far a batch was behind the newest folded record."""
         self.reached = max(self.reached, batch.reached)
         most = self.metrics.stream_lag_most
@@ -307,7 +307,7 @@ class Engine:
 
     # --- membership -------------------------------------------------------------------------------------------------
 
-    def tenure(self) -> Tenure | None:
+    def tenure(self) -> PartitionTenure | None:
         """Return the current tenure; None while this worker has no partitions."""
         return self._tenure
 
@@ -348,7 +348,7 @@ class Engine:
             async with asyncio.timeout(seconds):
                 await self.checkpointer.checkpoint(self._end_rules)
                 await self._app.consumer.commit()
-        except (LostGroup, Superseded, Fenced) as loss:
+        except (LostGroup, CheckpointSuperseded, PartitionFenced) as loss:
             self.metrics.rebalances_lost += 1
             log.warning("partitions were lost before they could be checkpointed: %s", loss)
         except TimeoutError:
@@ -503,7 +503,7 @@ class Engine:
             self.tasks[stage.name, tp.partition].next[tp] = offset
         self.publish_states = False
         self._tenures += 1
-        self._tenure = Tenure(self._tenures, generation)
+        self._tenure = PartitionTenure(self._tenures, generation)
         self.clock = StreamClock()
         self.clock.reach(max((task.processor.stream_time for task in self.tasks.values()), default=0))
         self.durable_at = time.monotonic()
@@ -517,7 +517,7 @@ class Engine:
         self.order.skew.begin(alone=len(offsets) == len(self.sources) * self.settings.partitions)
         self.gate.open(self._tenure, offsets)
 
-    def _owned(self, assigned: Iterable[TP]) -> list[tuple[Stage[Any], int]]:
+    def _owned(self, assigned: Iterable[TP]) -> list[tuple[TopologyStage[Any], int]]:
         have = {(tp.topic, tp.partition) for tp in assigned}
         owned = []
         for stage in self.topology.stages:
@@ -560,14 +560,14 @@ class Engine:
                 async with self.checkpointer.lock:
                     if self._tenure is not None:
                         await self.changelogs.check_foreign_writes(list(self.tasks.values()))
-        except Superseded as end:
+        except CheckpointSuperseded as end:
             log.info("checkpoint abandoned: %s", end)
         except LostGroup as loss:
             # The group has noticed, or will report it: a revocation and a new assignment follow.
             self.metrics.rebalances_lost += 1
             log.warning("checkpoint abandoned: %s", loss)
             self._drop_tenure()
-        except Fenced as claim:
+        except PartitionFenced as claim:
             self._reclaim(claim)
         except Exception as error:
             if not is_passing(error):
@@ -577,7 +577,7 @@ class Engine:
                 raise
             self.start_over(error)
 
-    def _reclaim(self, claim: Fenced) -> None:
+    def _reclaim(self, claim: PartitionFenced) -> None:
         """Handle another worker's claim: yield to it, or, if the group confirms this worker, claim again."""
         tenure = self._tenure
         if tenure is None or not self.is_member(tenure.generation):
@@ -652,11 +652,11 @@ def _reason(letter: bytes | None) -> str:
     return str(reason) if reason in REASONS else "other"
 
 
-def _needs(settings: KafkaSettings, topology: Topology) -> dict[str, tuple[int, ...]]:
+def _needs(settings: KafkaSettings, topology: KafkaTopology) -> dict[str, tuple[int, ...]]:
     """Return the operations that a worker needs on each topic."""
     needs = {}
     for topic in TOPICS.values():
-        reads, writes = Role.WORKER in topic.readers, Role.WORKER in topic.writers
+        reads, writes = TopicRole.WORKER in topic.readers, TopicRole.WORKER in topic.writers
         if reads or writes:
             needs[settings.topic(topic.name)] = (*([READ] if reads else []), *([WRITE] if writes else []))
     return needs | {settings.changelog(stage.name): (READ, WRITE) for stage in topology.stages}

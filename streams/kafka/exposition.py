@@ -13,16 +13,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ..metric_families import by_partition, counters, exposition, gauges
-from .metrics import Histogram
+from .metrics import BoundedHistogram
 
 if TYPE_CHECKING:
     from .broker_watch import BrokerWatch
-    from .engine import Engine
+    from .engine import WorkerEngine
 
 STATES = ("starting", "recovering", "running", "rebalancing", "stopping", "failed")
 
 
-def exposition_of(engine: Engine) -> Callable[[], bytes]:
+def exposition_of(engine: WorkerEngine) -> Callable[[], bytes]:
     """Return a function that renders the current metrics as text; thread-safe."""
     return exposition(WorkerCollector(engine))
 
@@ -30,7 +30,7 @@ def exposition_of(engine: Engine) -> Callable[[], bytes]:
 class WorkerCollector(Collector):
     """Collector of an engine's counters."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: WorkerEngine) -> None:
         """Create a collector of `engine`."""
         self._engine = engine
 
@@ -146,7 +146,7 @@ def families_of(watch: BrokerWatch) -> Iterator[Metric]:
     yield GaugeMetricFamily("trustfold_leaderless_partitions", "Partitions without a leader.", without)
 
 
-def _histogram(name: str, text: str, found: Histogram) -> Metric:
+def _histogram(name: str, text: str, found: BoundedHistogram) -> Metric:
     reached, buckets = 0, []
     for bound, count in zip((*(f"{bound:g}" for bound in found.bounds), "+Inf"), list(found.counts), strict=True):
         reached += count

@@ -39,7 +39,7 @@ LAST_PAUSE_S = 5.0
 """Longest pause in seconds between two attempts to connect; each is twice as long as the one before."""
 
 
-class Followed(NamedTuple):
+class FollowedRecord(NamedTuple):
     """Record of a followed topic.
 
     Attributes:
@@ -59,7 +59,7 @@ class Followed(NamedTuple):
     timestamp: int
 
 
-class Feed:
+class TopicFeed:
     """Reader of some topics.
 
     Attributes:
@@ -73,7 +73,7 @@ class Feed:
         self,
         settings: KafkaSettings,
         wanted: Mapping[str, int],
-        on_records: Callable[[Sequence[Followed]], None],
+        on_records: Callable[[Sequence[FollowedRecord]], None],
         on_recreated: Callable[[str], None],
         on_outage: Callable[[], None],
     ) -> None:
@@ -168,7 +168,7 @@ class Feed:
             KafkaError: a broker rejects the request.
             TimeoutError: no broker answers.
         """
-        early: list[Followed] = []
+        early: list[FollowedRecord] = []
         behind: dict[TopicPartition, int] | None = dict(ends)
         watch = asyncio.create_task(self._watch(consumer))
         try:
@@ -223,9 +223,9 @@ class Feed:
         if any(self._positions[place] > end for place, end in ends.items()):
             raise ConfigError("a topic was created again")
 
-    def _followed(self, place: TopicPartition, record: Any) -> Followed:
+    def _followed(self, place: TopicPartition, record: Any) -> FollowedRecord:
         key = (record.key or b"").decode(errors="replace")
-        return Followed(
+        return FollowedRecord(
             self._names[place.topic], place.partition, record.offset, key, record.value, max(record.timestamp, 0)
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...projections.rule_source import TOPIC, RuleSource
 from .changelog import changelog_reader
 from .records import LEAVE_S, bounded, partitions_of, read_spans
@@ -31,7 +31,7 @@ class SettingsFollower:
     """
 
     def __init__(
-        self, settings: KafkaSettings, source: RuleSource, put: Callable[[Sequence[Output], int], None]
+        self, settings: KafkaSettings, source: RuleSource, put: Callable[[Sequence[StageOutput], int], None]
     ) -> None:
         """Update `source`; `put` takes dead letters and the partition of their record."""
         self._settings = settings

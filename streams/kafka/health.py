@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from ..probe_server import Probe, ProbeServer
+from ..probe_server import HealthProbe, ProbeServer
 from .settings import KafkaSettings
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine import WorkerEngine
 
 STUCK_S = 15.0
 """Seconds without a turn of the event loop after which the worker is not alive."""
@@ -26,7 +26,7 @@ UNDURABLE_S = 30.0
 """Seconds without a complete checkpoint after which the worker is not ready."""
 
 
-def alive(engine: Engine) -> str:
+def alive(engine: WorkerEngine) -> str:
     """Return why the worker is not alive; empty if it is."""
     if engine.failed:
         return f"failed: {engine.reason}"
@@ -35,7 +35,7 @@ def alive(engine: Engine) -> str:
     return ""
 
 
-def ready(engine: Engine) -> str:
+def ready(engine: WorkerEngine) -> str:
     """Return why the worker is not ready; empty if it is."""
     now, watch = time.monotonic(), engine.watch
     if reason := alive(engine):
@@ -56,7 +56,7 @@ def ready(engine: Engine) -> str:
     return ""
 
 
-def body(engine: Engine, reason: str) -> bytes:
+def body(engine: WorkerEngine, reason: str) -> bytes:
     """Return the body of the health endpoints as JSON."""
     now = time.monotonic()
     return orjson.dumps(
@@ -73,7 +73,7 @@ def body(engine: Engine, reason: str) -> bytes:
     )
 
 
-def probe_of(engine: Engine) -> Probe:
+def probe_of(engine: WorkerEngine) -> HealthProbe:
     """Return the probe functions of a worker."""
     try:
         from .exposition import exposition_of  # noqa: PLC0415 - an extra
@@ -81,7 +81,7 @@ def probe_of(engine: Engine) -> Probe:
         metrics = None
     else:
         metrics = exposition_of(engine)
-    return Probe(partial(alive, engine), partial(ready, engine), partial(body, engine), metrics)
+    return HealthProbe(partial(alive, engine), partial(ready, engine), partial(body, engine), metrics)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def probe_port(settings: KafkaSettings) -> Iterator[ProbeServer | None]:
         server.close()
 
 
-_CHECKING = Probe(
+_CHECKING = HealthProbe(
     alive=lambda: "",
     ready=lambda: "the topics are being checked",
     body=lambda reason: orjson.dumps({"status": reason or "ok", "state": "starting"}),

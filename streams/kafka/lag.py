@@ -24,7 +24,7 @@ FETCH_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class PartitionLag:
     """Lag of a group on one partition.
 
     Attributes:
@@ -58,7 +58,7 @@ async def offsets_of(settings: KafkaSettings, group: str) -> dict[TopicPartition
         return await committed_by(admin, group)
 
 
-async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> list[Lag]:
+async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> list[PartitionLag]:
     """Lag of a group on topics, by topic and partition.
 
     Raises:
@@ -82,7 +82,7 @@ async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> 
         late = 0.0 if not at else max(0.0, now - at / 1000) if at > 0 else None
         offset = committed.get(place)
         found.append(
-            Lag(
+            PartitionLag(
                 place.topic,
                 place.partition,
                 begins[place],
@@ -128,7 +128,7 @@ async def _times(
     return found
 
 
-class Standing(NamedTuple):
+class WorkersLag(NamedTuple):
     """Lag and members of the workers.
 
     Attributes:
@@ -148,7 +148,7 @@ class Standing(NamedTuple):
         return f"no worker runs in group {group}; {self.behind:,} records wait"
 
 
-async def standing_of(settings: KafkaSettings, topics: Sequence[str]) -> Standing:
+async def standing_of(settings: KafkaSettings, topics: Sequence[str]) -> WorkersLag:
     """Return the workers' lag on topics (real names).
 
     Raises:
@@ -162,4 +162,4 @@ async def standing_of(settings: KafkaSettings, topics: Sequence[str]) -> Standin
         begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
     behind = sum(end - max(committed.get(place, 0), begins[place]) for place, end in ends.items())
     written = {name: sum(end for place, end in ends.items() if place.topic == name) for name in topics}
-    return Standing(max(behind, 0), len(members), written)
+    return WorkersLag(max(behind, 0), len(members), written)

@@ -27,9 +27,9 @@ from mode.threads import MethodQueue, WorkerThread
 from mode.utils.futures import notify
 
 from ...errors import TrustfoldError
-from .backpressure import POLL_S, Gate, Poll
+from .backpressure import POLL_S, FoldUnit, LaneGate
 from .faults import is_passing
-from .order import Order
+from .order import MergeOrder
 from .records import LEAVE_S, bounded
 
 log = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ class BatchConsumer(driver.Consumer):
 
     async def _drain_messages(self, fetcher: Any) -> None:
         """Replace Faust's fetch loop: fill the buffers, and deliver the next records while the gate is open."""
-        gate: Gate = self.engine.gate
+        gate: LaneGate = self.engine.gate
         wait = POLL_S
         try:
             while not (self._stopped.is_set() or fetcher._stopped.is_set()):
@@ -262,9 +262,9 @@ class BatchConsumer(driver.Consumer):
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker must not go on without its consumer
             await self.engine.fail(error)
 
-    async def _turn(self, gate: Gate, wait: float) -> float:
+    async def _turn(self, gate: LaneGate, wait: float) -> float:
         """Poll for up to `wait` seconds and deliver the next records; return the wait of the next poll."""
-        order: Order = self.engine.order
+        order: MergeOrder = self.engine.order
         wanted, began = order.wanted(), time.monotonic()
         if wanted:  # aiokafka takes an empty set for "all"
             self._buffer(gate, order, await self._poll(wanted, wait))
@@ -276,7 +276,7 @@ class BatchConsumer(driver.Consumer):
             return 0.0
         batches = order.take(self.place, [(poll.first, poll.count) for poll in gate.in_flight])
         if batches:
-            poll = Poll(gate.tenure, batches)
+            poll = FoldUnit(gate.tenure, batches)
             gate.delivered(poll)
             await self.callback(self._message_of(poll))
         self.lane_thread.set_fetch_wait(bool(batches or order.held))
@@ -300,7 +300,7 @@ class BatchConsumer(driver.Consumer):
             return {}
         return polled
 
-    def _buffer(self, gate: Gate, order: Order, polled: Mapping[Any, list[Any]]) -> None:
+    def _buffer(self, gate: LaneGate, order: MergeOrder, polled: Mapping[Any, list[Any]]) -> None:
         """Buffer polled records, unless the gate has closed meanwhile."""
         if gate.tenure is None:
             return
@@ -318,7 +318,7 @@ class BatchConsumer(driver.Consumer):
             order.add(tp, records)
             gate.expected[tp] = records[-1].offset + 1
 
-    def _message_of(self, poll: Poll) -> ConsumerMessage:
+    def _message_of(self, poll: FoldUnit) -> ConsumerMessage:
         """Wrap a poll in Faust's message, named after its first partition."""
         batch = poll.batches[0]
         last = batch.records[-1]
@@ -351,7 +351,7 @@ class BatchConsumer(driver.Consumer):
 
         Faust acks in places where nothing was processed: events skipped in a rebalance, events whose agent raised.
         """
-        if not isinstance(message.value, Poll):
+        if not isinstance(message.value, FoldUnit):
             return bool(super().ack(message))
         message.acked = True
         self._unacked_messages.discard(message)
@@ -605,7 +605,7 @@ async def _abandon(producer: Any) -> None:
     for batch in [batch for queue in accumulator._batches.values() for batch in queue]:
         batch._drain_waiter.add_done_callback(_seen)
     # A batch that waits for a retry was removed already; its callback would log an error.
-    accumulator._pending_batches = _Pending(accumulator._pending_batches)
+    accumulator._pending_batches = _PendingBatches(accumulator._pending_batches)
     accumulator.fail_all(ProducerClosed())
     await bounded(producer.client.close(), LEAVE_S, "closing the producer's connections")
 
@@ -616,7 +616,7 @@ def _seen(ended: asyncio.Future[Any]) -> None:
         ended.exception()
 
 
-class _Pending(set[Any]):
+class _PendingBatches(set[Any]):
     """Batches in flight; removing a missing one is not an error."""
 
     remove = set.discard

@@ -16,7 +16,7 @@ DECISION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.
 """Seconds; the target is 20 ms at half load, and a backlog shows in the last ones."""
 
 
-class Histogram:
+class BoundedHistogram:
     """Number of observations by upper bound.
 
     Attributes:
@@ -83,8 +83,8 @@ class LaneMetrics:
     recoveries: int = 0
     rebalances_lost: int = 0
     dead_letter_reasons: Counter[str] = field(default_factory=Counter)
-    fold_seconds: Histogram = field(default_factory=lambda: Histogram(FOLD_BUCKETS))
-    decision_seconds: Histogram = field(default_factory=lambda: Histogram(DECISION_BUCKETS))
+    fold_seconds: BoundedHistogram = field(default_factory=lambda: BoundedHistogram(FOLD_BUCKETS))
+    decision_seconds: BoundedHistogram = field(default_factory=lambda: BoundedHistogram(DECISION_BUCKETS))
     states: dict[str, tuple[int, int]] = field(default_factory=dict)
     producer_restarts: int = 0
     rules: str = ""

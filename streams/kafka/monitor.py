@@ -16,7 +16,7 @@ from .broker_watch import REPEAT_S
 from .faults import WorkerFault, is_passing
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine import WorkerEngine
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,10 @@ KINDS = {
 """Counters of the folds that are reported to operators."""
 
 
-class Monitor:
+class EngineMonitor:
     """Checks the engine once a second."""
 
-    def __init__(self, engine: Engine, app: Any) -> None:
+    def __init__(self, engine: WorkerEngine, app: Any) -> None:
         """Monitor an engine and its Faust app."""
         self._engine = engine
         self._app = app

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from faust.types import TP
 
-from .backpressure import Batch
+from .backpressure import PartitionBatch
 from .outputs import ORDER_TIME
 from .outputs_in_flight import OutputsInFlight
 from .settings import KafkaSettings
@@ -43,7 +43,7 @@ from .settings import KafkaSettings
 log = logging.getLogger(__name__)
 
 
-class Reached(NamedTuple):
+class WorkerProgress(NamedTuple):
     """Progress of a worker: an order time in milliseconds, and the name of the worker's process."""
 
     at: int
@@ -55,17 +55,17 @@ def commit_note(behind: int | None, worker: str) -> str:
     return "" if behind is None else f"behind {behind} {worker}"
 
 
-def read_note(note: str) -> Reached | None:
+def read_note(note: str) -> WorkerProgress | None:
     """Return what a commit note says; None if it has no order time."""
     word, *rest = note.split(" ")
-    return Reached(int(rest[0]), rest[1]) if word == "behind" and len(rest) == 2 and rest[0].isdigit() else None
+    return WorkerProgress(int(rest[0]), rest[1]) if word == "behind" and len(rest) == 2 and rest[0].isdigit() else None
 
 
 EXCHANGES_AHEAD = 1
 """Exchanges in which the slowest worker's progress is how far another one may be ahead of it."""
 
 
-class Skew:
+class WorkerSkew:
     """Skew to the other workers.
 
     Attributes:
@@ -124,7 +124,7 @@ class Skew:
         else:
             self._steps.append(self._slowest)
 
-    def heard(self, reached: Reached) -> None:
+    def heard(self, reached: WorkerProgress) -> None:
         """Update from an outcome: a worker folds its partitions in order of time, so all have reached the outcome's."""
         at, worker = reached
         if at <= self._behind.get(worker, math.inf):
@@ -177,7 +177,7 @@ Place = Callable[[TP], tuple[int, int] | None]
 """Returns fetch position and log end of a partition, as of the last fetch; None before the first."""
 
 
-class _Buffer:
+class _PartitionBuffer:
     """Buffered records of one partition.
 
     Attributes:
@@ -212,11 +212,11 @@ class _Buffer:
         self._times += islice(accumulate(times, max, initial=self.latest), 1, None)
         self.latest = self._times[-1]
 
-    def cut(self, tp: TP, bound: float, most: int) -> Batch:
+    def cut(self, tp: TP, bound: float, most: int) -> PartitionBatch:
         """Take at most `most` records up to a time, at least one."""
         begin, times = self._cursor, self._times
         end = max(bisect_right(times, bound, begin, min(begin + most, len(times))), begin + 1)
-        batch = Batch(tp, self._records[begin:end], self.start, times[begin], times[end - 1])
+        batch = PartitionBatch(tp, self._records[begin:end], self.start, times[begin], times[end - 1])
         self._cursor, self.start = end, batch.next_offset
         return batch
 
@@ -224,17 +224,17 @@ class _Buffer:
 _timestamp = attrgetter("timestamp")
 
 
-def _cause(record: Any) -> Reached:
+def _cause(record: Any) -> WorkerProgress:
     """Return the order time of a record's cause and the worker that folded it; without a header its timestamp."""
     for name, value in record.headers:
         if name == ORDER_TIME:
             at, _, worker = value.partition(b" ")
             if at.isdigit():
-                return Reached(int(at), worker.decode())
-    return Reached(record.timestamp, "")
+                return WorkerProgress(int(at), worker.decode())
+    return WorkerProgress(record.timestamp, "")
 
 
-class Order:
+class MergeOrder:
     """Buffers of the source partitions of one worker, and their merge order.
 
     Attributes:
@@ -262,7 +262,7 @@ class Order:
         """
         self.worker = token_hex(4)
         self.outputs_in_flight = OutputsInFlight({name: real for real, name in internal.items()})
-        self.skew = Skew(lead=settings.worker_lead, wait=settings.order_wait, clock=clock)
+        self.skew = WorkerSkew(lead=settings.worker_lead, wait=settings.order_wait, clock=clock)
         self.held = ""
         self._stages = dict(stages)
         self._internal = frozenset(internal)
@@ -274,14 +274,14 @@ class Order:
         self._wait = settings.order_wait
         self._most = settings.poll_records
         self._clock = clock
-        self._buffers: dict[TP, _Buffer] = {}
+        self._buffers: dict[TP, _PartitionBuffer] = {}
         self._missing: dict[TP, float] = {}
         self._stuck: tuple[float, float] | None = None
 
     def open(self, offsets: Mapping[TP, int]) -> None:
         """Reset to these partitions and offsets."""
         self._buffers = {
-            tp: _Buffer(self._stages[tp.topic], offset, internal=tp.topic in self._internal)
+            tp: _PartitionBuffer(self._stages[tp.topic], offset, internal=tp.topic in self._internal)
             for tp, offset in offsets.items()
         }
         self._missing.clear()
@@ -320,7 +320,7 @@ class Order:
                 if reached.worker != self.worker:
                     self.skew.heard(reached)
 
-    def take(self, place: Place, in_flight: Sequence[tuple[int, int]] = ()) -> list[Batch]:
+    def take(self, place: Place, in_flight: Sequence[tuple[int, int]] = ()) -> list[PartitionBatch]:
         """Take the next batches to fold, in order; empty if all are held back.
 
         Args:
@@ -345,7 +345,9 @@ class Order:
             self._give_up_waiting(min(bases))
         return taken
 
-    def _slices(self, heads: list[tuple[int, int, TP]], bases: list[float], ahead: int, place: Place) -> list[Batch]:
+    def _slices(
+        self, heads: list[tuple[int, int, TP]], bases: list[float], ahead: int, place: Place
+    ) -> list[PartitionBatch]:
         """Cut batches off the oldest heads, each up to the head of the next partition, until a poll is full.
 
         A stage waits for what may still reach it or a stage before it: what is under way, and the outputs of older
@@ -357,7 +359,7 @@ class Order:
             ahead: records under way.
             place: as for `take`.
         """
-        taken: list[Batch] = []
+        taken: list[PartitionBatch] = []
         spare, limits = self._most, [base + self._lead_ms for base in bases]
         limits[0] = min(limits[0], heads[0][0] + self._lead_ms)
         while heads and spare > 0:
@@ -388,7 +390,7 @@ class Order:
             self._stuck = None
         return taken
 
-    def _holds(self, buffer: _Buffer, head: float, ahead: int) -> str:
+    def _holds(self, buffer: _PartitionBuffer, head: float, ahead: int) -> str:
         """Return why a partition is held back although its record is old enough; empty if it is not."""
         if not buffer.stage and ahead > MOST_UNDERWAY:
             return "stage"

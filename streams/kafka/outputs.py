@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from aiokafka.partitioner import murmur2
 from faust.types import TP
 
-from ...projections.emitter import Output
+from ...projections.emitter import StageOutput
 from ...schemas.envelope import output_headers
 from .metrics import LaneMetrics
 from .outputs_in_flight import OutputsInFlight
@@ -54,7 +54,7 @@ def record_time(now_ms: int, time_ms: int) -> int:
     return max(now_ms, min(time_ms, now_ms + FUTURE_LIMIT_MS))
 
 
-class _Room(NamedTuple):
+class _OpenBatch(NamedTuple):
     """Open batch for one partition; `at` is the order time of the first record's cause, 0 without one."""
 
     at: int
@@ -90,7 +90,7 @@ class OutputWriter:
         self._producer = producer
         self._internal = frozenset(internal)
         self._metrics = metrics
-        self._queue: deque[tuple[Sequence[Output], int, int]] = deque()
+        self._queue: deque[tuple[Sequence[StageOutput], int, int]] = deque()
         self._waiting = 0
         self._sizes: dict[str, int] = {}
         self._work = asyncio.Event()
@@ -133,7 +133,7 @@ class OutputWriter:
         """Wait for the reset after a failure."""
         await self._usable.wait()
 
-    def put(self, outputs: Sequence[Output], partition: int, at: int = 0) -> None:
+    def put(self, outputs: Sequence[StageOutput], partition: int, at: int = 0) -> None:
         """Queue a processor's outputs of `partition`; `at` is the order time of the cause, 0 without one."""
         if outputs:
             self._queue.append((outputs, partition, at))
@@ -190,7 +190,7 @@ class OutputWriter:
         """Send the outputs of whole `put` calls until ROUND is reached."""
         queue, producer = self._queue, self._producer()
         now = int(time.time() * 1000)
-        rooms: dict[tuple[str, int], _Room] = {}
+        rooms: dict[tuple[str, int], _OpenBatch] = {}
         count = registered = 0
         while queue and count < ROUND:
             outputs, own, at = queue.popleft()
@@ -217,8 +217,8 @@ class OutputWriter:
     def _append(
         self,
         producer: Any,
-        rooms: dict[tuple[str, int], _Room],
-        outputs: Iterable[Output],
+        rooms: dict[tuple[str, int], _OpenBatch],
+        outputs: Iterable[StageOutput],
         own: int,
         at: int,
         now: int,
@@ -236,12 +236,12 @@ class OutputWriter:
             timestamp = now if output.time_ms <= now else record_time(now, output.time_ms)
             room = rooms.get(place)
             if room is None:
-                room = rooms[place] = _Room(at, [producer.create_batch()])
+                room = rooms[place] = _OpenBatch(at, [producer.create_batch()])
             if room.batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers) is None:
                 room.batches.append(producer.create_batch())
                 room.batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers)
 
-    def _tickets(self, topic: str, room: _Room) -> list[int]:
+    def _tickets(self, topic: str, room: _OpenBatch) -> list[int]:
         """Register batches in flight to internal topics; return a ticket for each batch, 0 for other topics."""
         if topic not in self._in_flight.topics or not room.at:
             return [0] * len(room.batches)
@@ -249,7 +249,9 @@ class OutputWriter:
             self._in_flight.sent(self._settings.topic(topic), room.at, batch.record_count()) for batch in room.batches
         ]
 
-    async def _submit(self, producer: Any, place: tuple[str, int], room: _Room, tickets: list[int], era: int) -> None:
+    async def _submit(
+        self, producer: Any, place: tuple[str, int], room: _OpenBatch, tickets: list[int], era: int
+    ) -> None:
         tp = TP(self._settings.topic(place[0]), place[1])
         for batch, ticket in zip(room.batches, tickets, strict=True):
             batch.close()
@@ -291,12 +293,12 @@ that folded it (see `order`).
 """
 
 
-def trace_headers(output: Output) -> list[tuple[str, bytes]]:
+def trace_headers(output: StageOutput) -> list[tuple[str, bytes]]:
     """Return only the trace context; for records between trustfold's own stages."""
     return [("traceparent", output.traceparent.encode())] if output.traceparent else []
 
 
-def cloudevents(output: Output) -> list[tuple[str, bytes]]:
+def cloudevents(output: StageOutput) -> list[tuple[str, bytes]]:
     """Return CloudEvents headers and the trace context; a tombstone is not an event and has only the latter."""
     if output.value is None:
         return trace_headers(output)

@@ -14,14 +14,14 @@ from typing import NamedTuple
 from faust.types import TP
 
 
-class _Sent(NamedTuple):
+class _SentBatch(NamedTuple):
     """Records of one producer batch: order time of the oldest, and their number."""
 
     at: int
     records: int
 
 
-class _Queued(NamedTuple):
+class _QueuedOutputs(NamedTuple):
     """Outputs of one fold: order time of their cause, the internal topics they go to (real names), their number."""
 
     at: int
@@ -43,9 +43,9 @@ class OutputsInFlight:
         self.topics = dict(topics)
         self.waited_for = True
         self._folded: dict[TP, int] = {}
-        self._queued: deque[_Queued] = deque()
-        self._sent: dict[int, tuple[str, _Sent]] = {}
-        self._acknowledged: dict[TP, deque[tuple[int, _Sent]]] = {}
+        self._queued: deque[_QueuedOutputs] = deque()
+        self._sent: dict[int, tuple[str, _SentBatch]] = {}
+        self._acknowledged: dict[TP, deque[tuple[int, _SentBatch]]] = {}
         self._tickets = 0
         self.count = 0
 
@@ -70,7 +70,7 @@ class OutputsInFlight:
     def queued(self, at: int, names: Iterable[str]) -> None:
         """Register queued records by their topics' catalogue names; `at` is the order time of their cause."""
         internal = [self.topics[name] for name in names if name in self.topics]
-        self._queued.append(_Queued(at, frozenset(internal), len(internal)))
+        self._queued.append(_QueuedOutputs(at, frozenset(internal), len(internal)))
         self.count += len(internal)
 
     def taken(self, entries: int) -> None:
@@ -81,7 +81,7 @@ class OutputsInFlight:
     def sent(self, topic: str, at: int, count: int) -> int:
         """Register a batch given to the producer; return its ticket."""
         self._tickets += 1
-        self._sent[self._tickets] = topic, _Sent(at, count)
+        self._sent[self._tickets] = topic, _SentBatch(at, count)
         self.count += count
         return self._tickets
 

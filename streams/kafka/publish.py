@@ -38,7 +38,7 @@ SHOWN = 20
 
 
 @dataclass(slots=True)
-class Progress:
+class PublishProgress:
     """Progress of a publication.
 
     Attributes:
@@ -54,7 +54,7 @@ class Progress:
 
 async def publish(
     settings: KafkaSettings, lines: Iterable[bytes | str], *, topic: str = "events", event_times: bool = False
-) -> Progress:
+) -> PublishProgress:
     """Publish JSON lines under their record keys, and wait for the acknowledgement of all.
 
     Args:
@@ -69,10 +69,10 @@ async def publish(
             the topic would not keep. Earlier lines may have been written.
         KafkaError: the brokers rejected a batch; earlier ones may have been written.
     """
-    progress = Progress()
+    progress = PublishProgress()
     name = settings.topic(topic)
     times = RecordTimes(await time_limits(settings, name)) if event_times else None
-    async with _Sender(settings, name, progress) as sender:
+    async with _BatchSender(settings, name, progress) as sender:
         for number, line in enumerate(lines, 1):
             data = line.strip()
             if not data:
@@ -142,10 +142,10 @@ def record_key(topic: str, line: bytes) -> bytes:
     return session.encode()
 
 
-class _Sender:
+class _BatchSender:
     """Collects one batch per partition and sends it when it is full or old."""
 
-    def __init__(self, settings: KafkaSettings, topic: str, progress: Progress) -> None:
+    def __init__(self, settings: KafkaSettings, topic: str, progress: PublishProgress) -> None:
         self._topic = topic
         self._progress = progress
         self._producer = AIOKafkaProducer(

@@ -36,7 +36,7 @@ Places = Mapping[TopicPartition, int]
 """Offset of each partition."""
 
 
-class Stored(NamedTuple):
+class StoredRecord(NamedTuple):
     """Record as read."""
 
     partition: int
@@ -52,7 +52,7 @@ class Stored(NamedTuple):
         return f"{self.partition}:{self.offset}"
 
 
-class Sent(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """Record to write; `topic` is the real name."""
 
     topic: str
@@ -73,7 +73,7 @@ async def read(
     *,
     partitions: Collection[int] | None = None,
     most: int | None = None,
-) -> tuple[list[Stored], dict[TopicPartition, int]]:
+) -> tuple[list[StoredRecord], dict[TopicPartition, int]]:
     """Return all records of a topic up to its current end, oldest first, and that end.
 
     Args:
@@ -95,11 +95,11 @@ async def read(
         ends = await consumer.end_offsets(places)
         latest = {place: 0 if most is None else ends[place] - most for place in places}
         spans = {place: (max(begin.get(place, 0), firsts[place], latest[place]), ends[place]) for place in places}
-        found: list[Stored] = []
+        found: list[StoredRecord] = []
         async for place, records, _ in read_spans(consumer, spans):
             patience.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
             found += [
-                Stored(place.partition, one.offset, _text(one.key), one.value, one.timestamp, one.headers)
+                StoredRecord(place.partition, one.offset, _text(one.key), one.value, one.timestamp, one.headers)
                 for one in records
             ]
         return sorted(found, key=lambda record: record.timestamp), ends
@@ -148,7 +148,7 @@ async def places_at(settings: KafkaSettings, topic: str, since_ms: int) -> dict[
         return {place: at.offset if (at := found.get(place)) else ends[place] for place in places}
 
 
-async def write(settings: KafkaSettings, records: Sequence[Sent]) -> None:
+async def write(settings: KafkaSettings, records: Sequence[OutgoingRecord]) -> None:
     """Write records and wait for the acknowledgement of all.
 
     Raises:

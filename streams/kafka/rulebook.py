@@ -21,7 +21,7 @@ from functools import partial
 import msgspec
 from faust.types import TP
 
-from ...projections.emitter import SCHEMA_VERSION, Output
+from ...projections.emitter import SCHEMA_VERSION, StageOutput
 from ...projections.rule_source import (
     RULES_TOPIC,
     RULES_TYPE,
@@ -63,7 +63,7 @@ class RulesNote(RulesInForce, kw_only=True, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class RulesEdition:
     """Immutable rules and settings of one time.
 
     Attributes:
@@ -86,7 +86,7 @@ class TaskRules:
         held: nothing may be folded until a checkpoint with the next note is durable.
     """
 
-    edition: Edition | None = None
+    edition: RulesEdition | None = None
     note: RulesNote | None = None
     bound: dict[TP, int] = field(default_factory=dict)
     held: bool = False
@@ -98,7 +98,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 ReadSettings = Callable[[RuleSource, Offsets], Awaitable[None]]
 
 
-class Rulebook:
+class WorkerRules:
     """Rules of one worker's tasks.
 
     Attributes:
@@ -111,7 +111,7 @@ class Rulebook:
         *,
         settings: Callable[[], Offsets],
         read_settings: ReadSettings,
-        put: Callable[[list[Output], int], None],
+        put: Callable[[list[StageOutput], int], None],
         names: Mapping[str, str],
         metrics: LaneMetrics,
     ) -> None:
@@ -131,22 +131,22 @@ class Rulebook:
         self._put = put
         self._names = names
         self._metrics = metrics
-        self._edition = Edition(newest.copy(), settings())
+        self._edition = RulesEdition(newest.copy(), settings())
         self._changes = newest.changes
 
-    def edition(self) -> Edition:
+    def edition(self) -> RulesEdition:
         """Return the newest rules as they are now."""
         if self._changes != self.newest.changes:
             self._changes = self.newest.changes
             if not self.newest.equals(self._edition.source):
-                self._edition = Edition(self.newest.copy(), self._settings())
+                self._edition = RulesEdition(self.newest.copy(), self._settings())
         self._metrics.rules = fingerprint(_in_force(self._edition.source))
         return self._edition
 
     async def recall(self, notes: Iterable[bytes | None]) -> list[TaskRules]:
         """Return the rules of tasks by the notes in their changelogs; tasks without a note use the newest rules."""
         newest = self.edition()
-        known: dict[bytes, Edition] = {}
+        known: dict[bytes, RulesEdition] = {}
         found = []
         for kept in notes:
             note = _read(kept)
@@ -203,7 +203,7 @@ class Rulebook:
             if rules.edition is not None and rules.note is not None:
                 task.notes[RULES_KEY] = _encode(msgspec.structs.replace(rules.note, ended=True))
 
-    def _take(self, task: PartitionTask, edition: Edition, note: RulesNote) -> None:
+    def _take(self, task: PartitionTask, edition: RulesEdition, note: RulesNote) -> None:
         rules: TaskRules = task.rules
         rules.edition, rules.note, rules.held = edition, note, False
         rules.bound.clear()
@@ -227,17 +227,17 @@ class Rulebook:
                 base=note.base,
                 environment=note.environment,
             )
-            self._put([Output(RULES_TOPIC, place, _encode(placed), made, RULES_TYPE, note.at)], task.partition)
+            self._put([StageOutput(RULES_TOPIC, place, _encode(placed), made, RULES_TYPE, note.at)], task.partition)
 
-    async def _edition_of(self, note: RulesNote, newest: Edition) -> Edition:
+    async def _edition_of(self, note: RulesNote, newest: RulesEdition) -> RulesEdition:
         source = RuleSource(note.base, note.environment)
         if note.settings == newest.settings:
             source.replace(newest.source.scopes())
         else:
             await self._read_settings(source, note.settings)
-        return newest if source.equals(newest.source) else Edition(source, note.settings)
+        return newest if source.equals(newest.source) else RulesEdition(source, note.settings)
 
-    def _compare(self, notes: Collection[RulesNote], newest: Edition) -> None:
+    def _compare(self, notes: Collection[RulesNote], newest: RulesEdition) -> None:
         """Log that tasks were folded by other rules: workers may have different files, or the file was changed."""
         own = fingerprint(_in_force(newest.source))
         others = [name for name in map(fingerprint, notes) if name != own]

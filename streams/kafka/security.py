@@ -21,7 +21,7 @@ _TLS = "SSL or SASL_SSL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Security:
+class BrokerSecurity:
     """Protocol and credentials.
 
     Attributes:

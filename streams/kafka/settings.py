@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...errors import ConfigError
-from .security import Security
+from .security import BrokerSecurity
 
 STORES = ("memory", "rocksdb")
 LOG_FORMATS = ("text", "json")
@@ -91,7 +91,7 @@ class KafkaSettings:
     log_level: str = "INFO"
     log_format: str = "text"
     trace_ratio: float = 0.0
-    security: Security = field(default_factory=Security)
+    security: BrokerSecurity = field(default_factory=BrokerSecurity)
 
     def __post_init__(self) -> None:
         """Validate the settings.
@@ -155,7 +155,7 @@ class KafkaSettings:
         security = {key: _read(environ, name, parse) for key, (name, parse) in _SECURITY.items() if environ.get(name)}
         values = {key: _read(environ, name, parse) for key, (name, parse) in _SETTINGS.items() if environ.get(name)}
         if security:
-            values["security"] = Security(**security)
+            values["security"] = BrokerSecurity(**security)
         values |= {key: value for key, value in overrides.items() if value is not None}
         return cls(**values)
 

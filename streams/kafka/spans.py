@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...schemas.envelope import traceparent_of
-from .backpressure import Batch
+from .backpressure import PartitionBatch
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ MAX_LINKS = 128
 _SAMPLED = 1
 
 
-class Spans:
+class WorkerSpans:
     """Creates the spans of one worker."""
 
     def __init__(self, ratio: float, group: str) -> None:
@@ -49,7 +49,7 @@ class Spans:
         self._bound = round(ratio * (1 << 64))
         self._group = group
 
-    def folded(self, stage: str, batch: Batch, outputs: int, seconds: float) -> None:
+    def folded(self, stage: str, batch: PartitionBatch, outputs: int, seconds: float) -> None:
         """Record the span of a batch that was folded in `seconds` and caused `outputs` outputs."""
         links: list[Any] = []
         for record in batch.records:

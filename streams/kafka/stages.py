@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ...projections.processor import StageProcessor
-    from ...projections.stage import Stage
+    from ...projections.stage import TopologyStage
 
 Load = Callable[[bytes], bytes | None]
 """Returns the stored snapshot of a state key, or None."""
 
 
-class Topology(NamedTuple):
+class KafkaTopology(NamedTuple):
     """Stages to run, and the factory of their processors.
 
     Attributes:
@@ -21,17 +21,17 @@ class Topology(NamedTuple):
         make_processor: called as `make_processor(stage, partition, rules, load)`.
     """
 
-    stages: Sequence[Stage[Any]]
+    stages: Sequence[TopologyStage[Any]]
     make_processor: Callable[[Any, int, Any, Load], StageProcessor]
 
     @property
-    def sources(self) -> dict[str, Stage[Any]]:
+    def sources(self) -> dict[str, TopologyStage[Any]]:
         """Return the stage of each source topic, by catalogue name.
 
         Raises:
             ValueError: two stages read the same topic; one consumer group can deliver a record only once.
         """
-        found: dict[str, Stage[Any]] = {}
+        found: dict[str, TopologyStage[Any]] = {}
         for stage in self.stages:
             for topic in stage.sources:
                 if topic in found:
@@ -40,8 +40,8 @@ class Topology(NamedTuple):
         return found
 
 
-def default_topology() -> Topology:
+def default_topology() -> KafkaTopology:
     """Return trustfold's own topology, imported at the first call."""
     from ...projections import processor, topology  # noqa: PLC0415 - the engine's own tests run without it
 
-    return Topology(topology.STAGES, processor.StageProcessor)
+    return KafkaTopology(topology.STAGES, processor.StageProcessor)

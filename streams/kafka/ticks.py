@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from ..stream_clock import StreamClock
-from .engine import Engine
+from .engine import WorkerEngine
 from .faults import WorkerFault, describe
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ The last applies to all behind.
 """
 
 
-def tick(engine: Engine, past: Sequence[StreamClock]) -> int:
+def tick(engine: WorkerEngine, past: Sequence[StreamClock]) -> int:
     """Append what is due; return the number of events.
 
     Args:
@@ -62,7 +62,7 @@ def tick(engine: Engine, past: Sequence[StreamClock]) -> int:
     return appended
 
 
-async def run_ticks(engine: Engine) -> None:
+async def run_ticks(engine: WorkerEngine) -> None:
     """Tick until cancelled; a fault fails the worker."""
     try:
         past: deque[StreamClock] = deque(maxlen=WAY[-1])

@@ -18,7 +18,7 @@ from aiokafka.protocol.types import (
 )
 
 
-class _Uuid:
+class _TopicUuid:
     """Topic id on the wire: 16 bytes."""
 
     @classmethod
@@ -37,7 +37,7 @@ class _Uuid:
         return value.hex()
 
 
-class _Answer(Response):  # type: ignore[misc] # aiokafka has no types; Metadata v10, the first with topic ids: Kafka 2.8
+class _MetadataResponse(Response):  # type: ignore[misc] # aiokafka has no types; Metadata v10, the first with topic ids: Kafka 2.8
     API_KEY = 3
     API_VERSION = 10
     SCHEMA = Schema(
@@ -59,7 +59,7 @@ class _Answer(Response):  # type: ignore[misc] # aiokafka has no types; Metadata
             CompactArray(
                 ("error_code", Int16),
                 ("topic", CompactString("utf-8")),
-                ("topic_id", _Uuid),
+                ("topic_id", _TopicUuid),
                 ("is_internal", Boolean),
                 (
                     "partitions",
@@ -83,13 +83,13 @@ class _Answer(Response):  # type: ignore[misc] # aiokafka has no types; Metadata
     )
 
 
-class _Question(RequestStruct):  # type: ignore[misc] # as above
+class _MetadataRequest(RequestStruct):  # type: ignore[misc] # as above
     FLEXIBLE_VERSION = True
     API_KEY = 3
     API_VERSION = 10
-    RESPONSE_TYPE = _Answer
+    RESPONSE_TYPE = _MetadataResponse
     SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", _Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields))),
+        ("topics", CompactArray(("topic_id", _TopicUuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields))),
         ("allow_auto_topic_creation", Boolean),
         ("cluster_operations", Boolean),
         ("topic_operations", Boolean),
@@ -97,7 +97,7 @@ class _Question(RequestStruct):  # type: ignore[misc] # as above
     )
 
 
-class TopicMetadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[misc] # as above
+class TopicMetadata(Request[MetadataRequest_v5 | _MetadataRequest]):  # type: ignore[misc] # as above
     """Metadata request for some topics: with ids and rights if the broker supports them, else as aiokafka's."""
 
     API_KEY = 3
@@ -107,13 +107,13 @@ class TopicMetadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[mi
 
     def build(self, request_struct_class: Any) -> Any:
         """Return the request in the broker's version."""
-        if request_struct_class is _Question:
+        if request_struct_class is _MetadataRequest:
             nobody = bytes(16)
-            return _Question([(nobody, topic, {}) for topic in self._topics], False, False, True, {})  # noqa: FBT003
+            return _MetadataRequest([(nobody, topic, {}) for topic in self._topics], False, False, True, {})  # noqa: FBT003
         return request_struct_class(self._topics, False)  # noqa: FBT003
 
 
-class Found:
+class TopicDescription:
     """Description of one topic.
 
     Attributes:
@@ -136,7 +136,7 @@ class Found:
         self.operations: int | None = operations if operations >= 0 else None
 
 
-class Cluster(NamedTuple):
+class ClusterDescription(NamedTuple):
     """Description of some topics of a cluster.
 
     Attributes:
@@ -147,19 +147,19 @@ class Cluster(NamedTuple):
 
     cluster_id: str
     hosts: list[tuple[str, int]]
-    topics: dict[str, Found]
+    topics: dict[str, TopicDescription]
 
 
-def described(answer: Any) -> Cluster:
+def described(answer: Any) -> ClusterDescription:
     """Parse the answer to `TopicMetadata`."""
     body = answer.to_object()
-    return Cluster(
+    return ClusterDescription(
         body["cluster_id"] or "",
         [(broker["host"], broker["port"]) for broker in body["brokers"]],
-        {topic["topic"]: Found(topic) for topic in body["topics"]},
+        {topic["topic"]: TopicDescription(topic) for topic in body["topics"]},
     )
 
 
-async def describe(client: Any, topics: Sequence[str]) -> Cluster:
+async def describe(client: Any, topics: Sequence[str]) -> ClusterDescription:
     """Request the topics from a broker through an aiokafka client."""
     return described(await client.send(client.get_random_node(), TopicMetadata(list(topics))))

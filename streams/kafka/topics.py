@@ -17,11 +17,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 
 from ...errors import ConfigError
-from ...schemas.topics import TOPICS, Role, full_name
+from ...schemas.topics import TOPICS, TopicRole, full_name
 from .access import RIGHTS, RIGHTS_ERRORS, hidden_topics_error, unreachable, user_of
 from .broker_queries import hidden_topics
 from .settings import KafkaSettings
-from .stages import Topology, default_topology
+from .stages import KafkaTopology, default_topology
 
 COMPACTION_LAG_MS = 10 * 60_000
 """Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`changelog`)."""
@@ -33,7 +33,7 @@ CHANGELOG_CONFIG = {
     "segment.bytes": str(64 * 1024 * 1024),
 }
 
-_WORKER = frozenset({Role.WORKER})
+_WORKER = frozenset({TopicRole.WORKER})
 
 REPLICATION = 3
 """Copies of each topic, if there are that many brokers."""
@@ -72,7 +72,7 @@ class TopicPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """Difference between a topic and its plan.
 
     Attributes:
@@ -102,7 +102,7 @@ class Difference:
         return f"{self.topic}: {self.what} is {self.found or 'unknown'}, should be {self.wanted}; {self.advice}"
 
 
-def plan(settings: KafkaSettings, topology: Topology | None = None) -> list[TopicPlan]:
+def plan(settings: KafkaSettings, topology: KafkaTopology | None = None) -> list[TopicPlan]:
     """Every topic a deployment needs: the catalogue, and one changelog per stage.
 
     Raises:
@@ -137,7 +137,7 @@ def plan(settings: KafkaSettings, topology: Topology | None = None) -> list[Topi
     return made + changelogs
 
 
-async def create_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[str]:
+async def create_topics(settings: KafkaSettings, topology: KafkaTopology | None = None) -> list[str]:
     """Create missing topics and wait until they can be used; existing ones are left unchanged.
 
     `find_differences` reports whether those match.
@@ -177,7 +177,7 @@ async def create_topics(settings: KafkaSettings, topology: Topology | None = Non
     return created
 
 
-async def find_differences(settings: KafkaSettings, topology: Topology | None = None) -> list[Difference]:
+async def find_differences(settings: KafkaSettings, topology: KafkaTopology | None = None) -> list[TopicDifference]:
     """Compare the cluster with the plan.
 
     Raises:
@@ -196,9 +196,9 @@ async def find_differences(settings: KafkaSettings, topology: Topology | None = 
             admin._client, [topic.name for topic in planned if topic.name not in existing]
         )
     found = [
-        Difference(topic.name, HIDDEN, "", "", topic.essential, f"give this user the rights of its role; {RIGHTS}")
+        TopicDifference(topic.name, HIDDEN, "", "", topic.essential, f"give this user the rights of its role; {RIGHTS}")
         if topic.name in hidden_names
-        else Difference(topic.name, "missing", "", "", topic.essential, "run `trustfold topics create`")
+        else TopicDifference(topic.name, "missing", "", "", topic.essential, "run `trustfold topics create`")
         for topic in planned
         if topic.name not in existing
     ]
@@ -208,12 +208,20 @@ async def find_differences(settings: KafkaSettings, topology: Topology | None = 
         if topic.replication and copies != topic.replication:
             advice = "change it with kafka-reassign-partitions, or set TRUSTFOLD_REPLICATION to what you chose"
             found.append(
-                Difference(topic.name, "replication", str(topic.replication), str(copies), False, advice, chosen=True)  # noqa: FBT003
+                TopicDifference(
+                    topic.name,
+                    "replication",
+                    str(topic.replication),
+                    str(copies),
+                    fatal=False,
+                    advice=advice,
+                    chosen=True,
+                )
             )
     return found
 
 
-async def check_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[Difference]:
+async def check_topics(settings: KafkaSettings, topology: KafkaTopology | None = None) -> list[TopicDifference]:
     """Check that a worker can run on the existing topics.
 
     Returns:
@@ -230,23 +238,27 @@ async def check_topics(settings: KafkaSettings, topology: Topology | None = None
     return found
 
 
-def refuse_hidden(settings: KafkaSettings, differences: Iterable[Difference]) -> None:
+def refuse_hidden(settings: KafkaSettings, differences: Iterable[TopicDifference]) -> None:
     """Raise Denied if this user may not describe topics, as they cannot be checked."""
     names = [difference.topic for difference in differences if difference.what == HIDDEN]
     if names:
         raise hidden_topics_error(settings, names)
 
 
-def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -> Iterable[Difference]:
+def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -> Iterable[TopicDifference]:
     if topic.keyed and partitions != topic.partitions:
         advice = (
             f"set TRUSTFOLD_PARTITIONS={partitions} if all of them have as many; otherwise use a new prefix and app id "
             "and replay the events, partitions cannot be changed under keyed state"
         )
-        yield Difference(topic.name, "partitions", str(topic.partitions), str(partitions), True, advice)  # noqa: FBT003
+        yield TopicDifference(
+            topic.name, "partitions", str(topic.partitions), str(partitions), fatal=True, advice=advice
+        )
     elif partitions != topic.partitions:
         advice = "leave it if you chose it: no worker depends on it"
-        yield Difference(topic.name, "partitions", str(topic.partitions), str(partitions), False, advice, chosen=True)  # noqa: FBT003
+        yield TopicDifference(
+            topic.name, "partitions", str(topic.partitions), str(partitions), fatal=False, advice=advice, chosen=True
+        )
     if config is None:
         return
     alter = "change it with kafka-configs --alter"
@@ -256,13 +268,13 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
             continue
         if name == "cleanup.policy":
             # A changelog with deletion loses state; a compacted event log loses events.
-            yield Difference(topic.name, name, wanted, value, topic.essential, alter)
+            yield TopicDifference(topic.name, name, wanted, value, topic.essential, alter)
         elif name in {"min.compaction.lag.ms", "max.message.bytes"}:
             if int(value or 0) < int(wanted):
-                yield Difference(topic.name, name, f"at least {wanted}", value, False, alter)  # noqa: FBT003
+                yield TopicDifference(topic.name, name, f"at least {wanted}", value, False, alter)  # noqa: FBT003
         else:
             advice = f"{alter}, or leave it if you chose it"
-            yield Difference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
+            yield TopicDifference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
 
 
 FUTURE_MS = 3_600_000

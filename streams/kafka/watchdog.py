@@ -35,7 +35,7 @@ LAST_LINE_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Watchdog:
+class ProcessWatchdog:
     """Thread that ends the process.
 
     Attributes:

@@ -22,14 +22,14 @@ from .health import probe_of, probe_port
 from .logs import start_log
 from .records import bounded
 from .settings import KafkaSettings
-from .stages import Topology
-from .topics import Difference, check_topics
-from .watchdog import Watchdog
+from .stages import KafkaTopology
+from .topics import TopicDifference, check_topics
+from .watchdog import ProcessWatchdog
 
 if TYPE_CHECKING:
     from ...config import RuleFiles
     from ...projections.rule_source import RuleSource
-    from ...rules.rules import Rules
+    from ...rules.rules import RuleSet
     from .lane import BatchConsumer
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ FAILED = 1
 
 def run_worker(
     settings: KafkaSettings,
-    rules: Rules | RuleSource | None = None,
-    topology: Topology | None = None,
+    rules: RuleSet | RuleSource | None = None,
+    topology: KafkaTopology | None = None,
     *,
     files: RuleFiles | None = None,
     publish_states: bool = False,
@@ -66,7 +66,7 @@ def run_worker(
         KafkaError, OSError, TimeoutError: the brokers refused or went away while the topics were checked.
     """
     start_log(settings.log_level, settings.log_format)
-    watchdog = Watchdog(settings.stop_timeout, FAILED)
+    watchdog = ProcessWatchdog(settings.stop_timeout, FAILED)
 
     def make() -> TrustfoldApp:
         app = make_app(settings, rules, topology, files=files)
@@ -87,9 +87,9 @@ def run_worker(
 async def _run(
     settings: KafkaSettings,
     make: Callable[[], TrustfoldApp],
-    check: Callable[[], Coroutine[Any, Any, Sequence[Difference]]],
+    check: Callable[[], Coroutine[Any, Any, Sequence[TopicDifference]]],
     port: ProbeServer | None,
-    watchdog: Watchdog,
+    watchdog: ProcessWatchdog,
 ) -> int:
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
@@ -129,7 +129,7 @@ async def _run(
     return _code(app, failing)
 
 
-async def _stop(app: TrustfoldApp, watchdog: Watchdog, failing: asyncio.Future[None]) -> bool:
+async def _stop(app: TrustfoldApp, watchdog: ProcessWatchdog, failing: asyncio.Future[None]) -> bool:
     """Stop within the watchdog's time; return whether everything was closed."""
     engine = app.engine
     engine.stopping = True
@@ -148,7 +148,7 @@ def _code(app: TrustfoldApp, failing: asyncio.Future[None]) -> int:
     return FAILED if app.crash_reason is not None or app.engine.failed or failing.done() else STOPPED
 
 
-async def _heartbeat(watchdog: Watchdog) -> None:
+async def _heartbeat(watchdog: ProcessWatchdog) -> None:
     while True:
         watchdog.heartbeat()
         await asyncio.sleep(1.0)

@@ -27,7 +27,7 @@ from fake_model import FakeModel, Step
 from programs import PROGRAMS
 from recorded_sessions import sessions_of
 from trial import PACKAGES, Failed, Trial, install
-from trustfold.integrations.agent_config import CLIENT, Link, client_source, connected
+from trustfold.integrations.agent_config import CLIENT, HookLink, client_source, connected
 from trustfold.integrations.hook_client import SOCKET
 
 FOLDER = Path(__file__).parents[1] / "ingest" / "recorded"
@@ -115,7 +115,7 @@ def _handler(ear: Ear) -> type[BaseHTTPRequestHandler]:
 def recorded(trial: Trial, steps: Sequence[str | Step]) -> list[dict[str, Any]]:
     """Lines of one session."""
     with FakeModel(placed(steps, trial.project)) as model, Ear(trial) as ear:
-        link = Link(ear.home, sys.executable)
+        link = HookLink(ear.home, sys.executable)
         text = trial.settings.read_text() if trial.settings.exists() else ""
         trial.settings.write_text(connected(trial.program.name, text, link))
         code, seconds, said = trial.run(model)

@@ -26,7 +26,7 @@ from bench_options import Options, say
 from bench_result import CannotMeasure, Row, Series, Target
 from bench_worker import DeployedWorker
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.changelog import write_states
 from trustfold.streams.kafka.settings import KafkaSettings
 
@@ -278,7 +278,7 @@ def _recovered(worker: DeployedWorker) -> float:
 
 def _state() -> bytes:
     """State of a session after ten calls."""
-    topology = LocalTopology(Rules())
+    topology = LocalTopology(RuleSet())
     topology.feed("events", [_finished(number, 0) for number in range(10)])
     return next(value for _, value in topology.processors["session"].snapshot() if value is not None)
 

@@ -15,7 +15,7 @@ from aiokafka.partitioner import murmur2
 from bench_events import Told
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 SESSION = STAGES[0]
 
@@ -92,7 +92,7 @@ def make_log(events: list[Told], partitions: int, rate: float = 0.0) -> Log:
 
 def _fold(records: Pairs, partition: int, now: int) -> tuple[Pairs, int, int]:
     """Finishes that the records lack; outcomes and appended events that folding all of it gives."""
-    processor = StageProcessor(SESSION, partition, Rules())
+    processor = StageProcessor(SESSION, partition, RuleSet())
     outputs = processor.process("events", _records(records, 0, now))
     added: Pairs = []
     while (due := processor.next_due()) is not None:

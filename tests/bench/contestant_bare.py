@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from bench_log import LogRecord, partition_of
 from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 POLL = 2_000
 FETCH = 4 * 1024 * 1024
@@ -98,7 +98,7 @@ class Bare:
 
     def __init__(self, task: bench_process.Task) -> None:
         self.task = task
-        rules, numbers = Rules(), range(task.partitions)
+        rules, numbers = RuleSet(), range(task.partitions)
         self.stages = {
             next(iter(stage.sources)): [make_processor(stage, number, rules) for number in numbers] for stage in STAGES
         }

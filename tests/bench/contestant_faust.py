@@ -20,7 +20,7 @@ from bench_broker import make_topics, settings_for
 from bench_log import LogRecord
 from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.topics import TOPICS
 
 WARM = 0.1
@@ -70,7 +70,7 @@ def make_app(task: bench_process.Task, progress: Progress, folder: str) -> Any:
         topic_replication_factor=1,
         web_enabled=False,
     )
-    rules = Rules()
+    rules = RuleSet()
     topics = {
         name: app.topic(task.prefix + name, key_type=bytes, value_type=bytes, partitions=task.partitions)
         for name in TOPICS
@@ -80,7 +80,7 @@ def make_app(task: bench_process.Task, progress: Progress, folder: str) -> Any:
     return app
 
 
-def _add_agent(app: Any, stage: Any, rules: Rules, topics: dict[str, Any], progress: Progress) -> None:
+def _add_agent(app: Any, stage: Any, rules: RuleSet, topics: dict[str, Any], progress: Progress) -> None:
     source = next(iter(stage.sources))
     table = app.Table(stage.name, key_type=bytes, value_type=bytes, partitions=app.conf.topic_partitions)
     processors: dict[int, Any] = {}

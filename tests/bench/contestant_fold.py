@@ -14,7 +14,7 @@ import bench_process
 import orjson
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.codec import decode_event
 
 BATCH = 500
@@ -82,7 +82,7 @@ def _pass(values: list[bytes]) -> dict[str, float]:
 
 def _fold(stage: int, values: list[bytes]) -> tuple[float, list[Any]]:
     records: list[Any] = [Record(value, offset) for offset, value in enumerate(values)]
-    processor = StageProcessor(STAGES[stage], 0, Rules())
+    processor = StageProcessor(STAGES[stage], 0, RuleSet())
     topic = next(iter(STAGES[stage].sources))
     outputs: list[Any] = []
     started = time.process_time()

@@ -14,7 +14,7 @@ import bench_process
 from bench_timed import make_processor
 from contestant_fold import BATCH, Record
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.settings import KafkaSettings
 
 PAGE = 4096
@@ -49,7 +49,7 @@ def _batches(keys: int, round_: int) -> Iterator[list[Record]]:
 def _measure(keys: int) -> dict[str, float]:
     """Microseconds of an event in the second pass, and bytes of a key."""
     stored: dict[bytes, bytes] = {}
-    processor = make_processor(STAGES[0], 0, Rules(), stored.get)
+    processor = make_processor(STAGES[0], 0, RuleSet(), stored.get)
     before, seconds = _memory(), 0.0
     for round_ in range(2):
         seconds = 0.0

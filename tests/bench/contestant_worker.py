@@ -18,7 +18,7 @@ from trustfold.projections.topology import STAGES
 from trustfold.streams.kafka import worker
 from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.stages import Topology
+from trustfold.streams.kafka.stages import KafkaTopology
 
 LOOK_S = 0.005
 
@@ -35,7 +35,7 @@ def main() -> None:
         return app
 
     worker.make_app = watched_app
-    code = worker.run_worker(settings, topology=Topology(STAGES, make_processor))
+    code = worker.run_worker(settings, topology=KafkaTopology(STAGES, make_processor))
     if code or "seconds" not in result:
         sys.exit(f"the worker ended with code {code}; {result}")
     result["committed"] = asyncio.run(_committed(settings))

@@ -19,10 +19,10 @@ import duckdb
 import orjson
 from trustfold.history.files import data_files
 from trustfold.history.parquet import RECORDED_TOPICS, ParquetWriter
-from trustfold.history.recorder import Recorder
-from trustfold.projections.emitter import Output, is_record_of_call
+from trustfold.history.recorder import PartitionRecorder
+from trustfold.projections.emitter import StageOutput, is_record_of_call
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 ARRIVED = 1_767_607_200_000
 BASE = 400_000
@@ -41,17 +41,17 @@ def base_events(most: int) -> list[bytes]:
     return [*_varied(bench_generated.generate(sessions))]
 
 
-def decisions(lines: list[bytes]) -> list[Output]:
+def decisions(lines: list[bytes]) -> list[StageOutput]:
     """What is decided over events and recorded beside them."""
-    topology = LocalTopology(Rules())
+    topology = LocalTopology(RuleSet())
     return [
         output for output in topology.feed("events", lines) if output.topic not in _SKIPPED or is_record_of_call(output)
     ]
 
 
-def record(root: Path, lines: list[bytes], outputs: list[Output]) -> float:
+def record(root: Path, lines: list[bytes], outputs: list[StageOutput]) -> float:
     """Record events, the records of their calls and decisions; processor seconds without the decisions."""
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     for topic in RECORDED_TOPICS:
         recorder.own(topic, 0)
     calls = [output for output in outputs if is_record_of_call(output)]

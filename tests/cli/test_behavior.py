@@ -21,7 +21,7 @@ from trustfold.cli.behavior import (
     profiles_table,
     stalls_table,
 )
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.public_state import ModelUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
@@ -125,7 +125,7 @@ def store(tmp_path: Path) -> Path:
     story.event("turn.started")
     story.works("read_file", {"path": "/a"}, result="same", times=3)
     story.event("turn.ended")
-    with EmbeddedEngine.open(path, Rules()) as engine:
+    with EmbeddedEngine.open(path, RuleSet()) as engine:
         engine.ingest([value for _, value in story.records])
     return path
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trustfold.config import ENVIRONMENT, Settings, load_rules
+from trustfold.config import ENVIRONMENT, EnvironmentSettings, load_rules
 from trustfold.errors import ConfigError
-from trustfold.rules.rules import EscalationPatch, Ladder, Rules
+from trustfold.rules.rules import EscalationPatch, RuleSet, SeverityLadder
 from trustfold.schemas.settings import SettingsOverrides
-from trustfold.schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode, Severity
+from trustfold.schemas.vocabulary import FailureSeverity, ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 OLDER_FILE = """
 {
@@ -46,7 +46,7 @@ OLDER_FILE = """
 def written(tmp_path: Path) -> Any:
     """Writes a rules file and loads it."""
 
-    def write(text: str, name: str = "rules.json") -> Rules:
+    def write(text: str, name: str = "rules.json") -> RuleSet:
         path = tmp_path / name
         path.write_text(text)
         return load_rules(path)
@@ -69,7 +69,9 @@ def test_an_older_file_loads_unchanged(written: Any) -> None:
     assert trust.default_rule == EscalationPatch(
         count_threshold=3, window_seconds=3600, escalation_duration_seconds=1800
     )
-    cli = EscalationPatch(count_threshold=5, severity_filter=frozenset({Severity.CRASH, Severity.SECURITY}))
+    cli = EscalationPatch(
+        count_threshold=5, severity_filter=frozenset({FailureSeverity.CRASH, FailureSeverity.SECURITY})
+    )
     assert trust.plugin_rules["cli"] == cli
     assert trust.domain_rules["api.production.com"].consecutive_threshold == 2
     assert written(OLDER_FILE, "reliability").trust == trust
@@ -108,7 +110,7 @@ def test_toml_and_json_say_the_same(written: Any) -> None:
     }
     rules = written(toml, "rules.toml")
     assert rules == written(json.dumps(as_json))
-    assert rules.behaviour.repetitive_calls == Ladder(minor=5, moderate=8, severe=12)
+    assert rules.behaviour.repetitive_calls == SeverityLadder(minor=5, moderate=8, severe=12)
     assert rules.nudges.level is NudgeLevel.DIRECT
     assert rules.trust.recovery_mode is RecoveryMode.ASK
 
@@ -121,7 +123,7 @@ def test_an_explicit_null_switches_a_threshold_off(written: Any) -> None:
 
 def test_an_empty_file_is_the_defaults(written: Any) -> None:
     """No rule named, no rule changed."""
-    assert written("{}") == written("", "rules.toml") == Rules()
+    assert written("{}") == written("", "rules.toml") == RuleSet()
 
 
 FAULTS = [
@@ -178,7 +180,7 @@ def test_files_that_cannot_be_read(written: Any, tmp_path: Path) -> None:
 
 def test_the_environment_sets_every_setting() -> None:
     """Each variable sets its field; what is unset or empty keeps the default."""
-    settings = Settings.from_env(
+    settings = EnvironmentSettings.from_env(
         {
             "TRUSTFOLD_DB": "x.sqlite",
             "TRUSTFOLD_HOST": "::1",
@@ -205,7 +207,7 @@ def test_the_environment_sets_every_setting() -> None:
             "TRUSTFOLD_PATTERN_DETECTION_ENABLED": "false",
         }
     )
-    assert settings == Settings(
+    assert settings == EnvironmentSettings(
         db=Path("x.sqlite"),
         host="::1",
         port=80,
@@ -238,20 +240,20 @@ def test_the_environment_sets_every_setting() -> None:
         pattern_detection_enabled=False,
         rules={"trust": {"default_rule": {"count_threshold": 5, "window_seconds": 1800.0}}, "enabled": False},
     )
-    assert Settings.from_env(dict.fromkeys(ENVIRONMENT, "")) == Settings()
+    assert EnvironmentSettings.from_env(dict.fromkeys(ENVIRONMENT, "")) == EnvironmentSettings()
 
 
 def test_threshold_and_window_lie_over_the_file(tmp_path: Path) -> None:
     """The two variables change the default rule and nothing else of the file."""
     path = tmp_path / "rules.json"
     path.write_text(OLDER_FILE)
-    settings = Settings.from_env({"TRUSTFOLD_THRESHOLD": "7", "TRUSTFOLD_RULES": str(path)})
+    settings = EnvironmentSettings.from_env({"TRUSTFOLD_THRESHOLD": "7", "TRUSTFOLD_RULES": str(path)})
     trust = settings.rules().trust
     assert trust.default_rule == EscalationPatch(
         count_threshold=7, window_seconds=3600, escalation_duration_seconds=1800
     )
     assert trust.plugin_rules == load_rules(path).trust.plugin_rules
-    assert Settings(window=60).rules().trust.default_rule == EscalationPatch(window_seconds=60)
+    assert EnvironmentSettings(window=60).rules().trust.default_rule == EscalationPatch(window_seconds=60)
 
 
 @pytest.mark.parametrize(
@@ -267,4 +269,4 @@ def test_threshold_and_window_lie_over_the_file(tmp_path: Path) -> None:
 def test_variables_that_make_no_sense(variable: str, value: str, said: str) -> None:
     """A variable that cannot be used is named with its value."""
     with pytest.raises(ConfigError, match=said):
-        Settings.from_env({variable: value}).rules()
+        EnvironmentSettings.from_env({variable: value}).rules()

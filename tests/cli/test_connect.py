@@ -20,16 +20,24 @@ import pytest
 from command_line import trustfold
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trustfold.cli.connect import BACKUP, Connections
+from trustfold.cli.connect import BACKUP, ConnectionFile
 from trustfold.cli.doctor_machine import _hooks
 from trustfold.cli.service import UserService, unit_text
 from trustfold.errors import ConfigError
-from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected, disconnected, place_of, switched_off
+from trustfold.integrations.agent_config import (
+    AGENTS,
+    CLIENT,
+    HookLink,
+    connected,
+    disconnected,
+    place_of,
+    switched_off,
+)
 from trustfold.integrations.hook_client import LATE, MAX_BYTES
 from trustfold.integrations.json_text import parse
 from trustfold.rules.rules import BehaviourRules
 
-LINK = Link(Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
+LINK = HookLink(Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})
 """Those that read a file which others write into, too."""
 
@@ -63,7 +71,7 @@ def test_connect_and_remove_leave_every_byte(
         before = (comment + json.dumps(value, indent=indent, ensure_ascii=False)).encode()
         file.write_bytes(before)
         file.chmod(mode)
-        connections = Connections(home)
+        connections = ConnectionFile(home)
         assert connections.write(agent, file, LINK)
         once = file.read_bytes()
         assert without(parse(once.decode()).value) == without(value)
@@ -92,7 +100,7 @@ def test_what_was_changed_meanwhile_stays(agent: str, value: dict[str, Any], ind
     with TemporaryDirectory() as folder:
         home, file = Path(folder), Path(folder, "settings.json")
         file.write_text(json.dumps(value, indent=indent))
-        connections = Connections(home)
+        connections = ConnectionFile(home)
         connections.write(agent, file, LINK)
         file.write_text(file.read_text().replace("{", '{ "mine": 1, // new\n', 1))
         assert not connections.write(agent, file, LINK), "connected it is"
@@ -108,7 +116,7 @@ def test_a_file_that_was_not_there_is_gone_again(agent: str, tmp_path: Path) -> 
     """A configuration that we made goes with its folders; it is the owner's alone where it holds the token."""
     file = place_of(agent, None, {}, tmp_path / "home")
     (tmp_path / "home").mkdir()
-    connections = Connections(tmp_path)
+    connections = ConnectionFile(tmp_path)
     assert connections.write(agent, file, LINK)
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert connections.remove(agent, file)
@@ -121,7 +129,7 @@ def test_a_file_that_says_nothing_stays(before: str, tmp_path: Path) -> None:
     """An empty configuration that somebody made is there again afterwards, as empty as it was."""
     file = tmp_path / "agent.json"
     file.write_text(before)
-    connections = Connections(tmp_path)
+    connections = ConnectionFile(tmp_path)
     assert connections.write("cursor", file, LINK)
     assert connections.remove("cursor", file)
     assert file.read_text() == before
@@ -154,7 +162,7 @@ def test_a_broken_configuration_is_not_touched(tmp_path: Path) -> None:
     for text in ("{\n  nonsense", '{"hooks": []}', "[]", "\xff"):
         file.write_bytes(text.encode("latin-1"))
         with pytest.raises(ConfigError):
-            Connections(tmp_path).write("claude", file, LINK)
+            ConnectionFile(tmp_path).write("claude", file, LINK)
         assert file.read_bytes() == text.encode("latin-1")
     assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
 
@@ -221,7 +229,7 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr
 
 
-HERE = Link(Path("/"), sys.executable)
+HERE = HookLink(Path("/"), sys.executable)
 
 
 @pytest.mark.parametrize(
@@ -233,9 +241,9 @@ HERE = Link(Path("/"), sys.executable)
         ("copilot", HERE, CLIENT),
     ],
 )
-def test_hooks_that_lead_nowhere_are_named(agent: str, link: Link, word: str, tmp_path: Path) -> None:
+def test_hooks_that_lead_nowhere_are_named(agent: str, link: HookLink, word: str, tmp_path: Path) -> None:
     """After a change of the installation the entries are there, and reach nobody."""
-    connections = Connections(tmp_path)
+    connections = ConnectionFile(tmp_path)
     connections.write(agent, tmp_path / "hooks.json", link)
     ((found, _, fault),) = connections.faults()
     assert found == agent
@@ -249,7 +257,7 @@ def test_entries_that_send_the_token_to_a_port_are_named_and_replaced(tmp_path: 
     older = {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [handler]}]}, "model": "m"}
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(older))
-    connections = Connections(tmp_path)
+    connections = ConnectionFile(tmp_path)
     (tmp_path / "connections.json").write_text(json.dumps({str(file): {"agent": "claude"}}))
     assert "they send the token to whatever listens at" in connections.faults()[0][2]
     assert connections.write("claude", file, replace(HERE, home=tmp_path))
@@ -265,7 +273,7 @@ def test_doctor_says_when_hooks_had_no_answer(tmp_path: Path, monkeypatch: pytes
     service = UserService()
     service.prepare()
     assert stat.S_IMODE(service.home.stat().st_mode) == 0o700
-    Connections(service.home).write("claude", tmp_path / "settings.json", LINK)
+    ConnectionFile(service.home).write("claude", tmp_path / "settings.json", LINK)
     assert "had no answer within" not in str(list(_hooks()))
     (service.home / LATE).touch()
     assert "had no answer within 0.5 s" in str(list(_hooks()))
@@ -280,13 +288,13 @@ def test_who_connects_at_the_same_time_agrees(tmp_path: Path) -> None:
 
     def begin(service: UserService, file: Path) -> str:
         service.prepare()
-        Connections(service.home).write("claude", file, LINK)
+        ConnectionFile(service.home).write("claude", file, LINK)
         return service.token
 
     with ThreadPoolExecutor(8) as pool:
         tokens = set(pool.map(begin, services, files))
     assert tokens == {services[0].token}
-    assert set(Connections(services[0].home).known()) == set(map(str, files))
+    assert set(ConnectionFile(services[0].home).known()) == set(map(str, files))
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed here")

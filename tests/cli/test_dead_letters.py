@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import trustfold, up
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 BAD = [b"not json", b'{"type":"nonsense","schema_version":"1.0"}', b"\xff", b"x" * 400]
@@ -17,7 +17,7 @@ BAD = [b"not json", b'{"type":"nonsense","schema_version":"1.0"}', b"\xff", b"x"
 def store(tmp_path: Path) -> Path:
     """A store with four dead letters."""
     path = tmp_path / "store.sqlite"
-    with EmbeddedEngine.open(path, Rules()) as engine:
+    with EmbeddedEngine.open(path, RuleSet()) as engine:
         engine.ingest(BAD)
     return path
 

@@ -11,19 +11,19 @@ import orjson
 import pytest
 from command_line import trustfold
 from trustfold.cli.demo import CHAPTERS, events
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
-from trustfold.rules.rules import TOOL_POLICY, BehaviourRules, EscalationRule, Rules
+from trustfold.rules.rules import TOOL_POLICY, BehaviourRules, EscalationRule, RuleSet
 from trustfold.schemas.codec import decode_event
 
 NUDGES = {1: "gentle", 2: "direct", 3: "interrupt"}
 """Nudge of each step of a ladder."""
 
 
-def decided() -> list[Output]:
+def decided() -> list[StageOutput]:
     """What the bundled day leads to."""
-    topology = LocalTopology(Rules())
+    topology = LocalTopology(RuleSet())
     outputs = topology.feed("events", events()) + topology.tick(topology.stream_time)
     return [output for output in outputs if output.topic in DECISION_TOPICS and output.value is not None]
 

@@ -18,10 +18,10 @@ from trustfold.cli import doctor_kafka, doctor_machine
 from trustfold.cli.clients import kafka_log
 from trustfold.cli.main import main
 from trustfold.projections.rule_source import RuleSource
-from trustfold.rules.rules import Rules
-from trustfold.schemas.topics import Role
+from trustfold.rules.rules import RuleSet
+from trustfold.schemas.topics import TopicRole
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.kafka.broker_queries import Clock
+from trustfold.streams.kafka.broker_queries import BrokerClock
 from trustfold.streams.kafka.settings import KafkaSettings
 
 Checks = dict[str, dict[str, str]]
@@ -117,7 +117,7 @@ def test_rules_that_an_engine_could_not_take(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with EmbeddedEngine.open(path) as engine:
         engine.note_fault("r.toml:2: no such rule")
-    assert doctor_machine._store(path).status is doctor_machine.Status.FIX
+    assert doctor_machine._store(path).status is doctor_machine.CheckStatus.FIX
     assert "r.toml:2" in doctor_machine._store(path).found
 
 
@@ -134,24 +134,24 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_clocks_that_lie_apart(monkeypatch: pytest.MonkeyPatch, ahead: float, status: str) -> None:
     """More than some seconds of difference are to be mended."""
 
-    async def clock(_admin: Any) -> Clock:
-        return Clock(ahead, 0.01)
+    async def clock(_admin: Any) -> BrokerClock:
+        return BrokerClock(ahead, 0.01)
 
     async def told() -> list[str]:
-        return [str(one.status) async for one in doctor_kafka._clock(KafkaSettings(), None, Role.WORKER)]
+        return [str(one.status) async for one in doctor_kafka._clock(KafkaSettings(), None, TopicRole.WORKER)]
 
     monkeypatch.setattr(doctor_kafka, "clock_of", clock)
     assert asyncio.run(told()) == [status]
 
 
-def in_force(key: str, rules: Rules) -> kafka_log.Stored:
+def in_force(key: str, rules: RuleSet) -> kafka_log.StoredRecord:
     """A record of the topic `rules`."""
-    return kafka_log.Stored(0, 0, key, RuleSource(rules).in_force(), 0, ())
+    return kafka_log.StoredRecord(0, 0, key, RuleSource(rules).in_force(), 0, ())
 
 
 def test_workers_that_go_by_different_files_are_told() -> None:
     """The latest record of each partition counts; those that differ are named with their place."""
-    same = [in_force("events/0", lenient()), in_force("events/0", Rules()), in_force("events/1", Rules())]
+    same = [in_force("events/0", lenient()), in_force("events/0", RuleSet()), in_force("events/1", RuleSet())]
     assert doctor_kafka.rules_finding(same).status == "ok"
     found = doctor_kafka.rules_finding([*same, in_force("outcomes/1", lenient())])
     assert found.status == "fix"

@@ -32,17 +32,17 @@ from trustfold.errors import ConfigError, TrustfoldError
 from trustfold.guard.otel.receiver import otlp_app
 from trustfold.guard.request import is_name
 from trustfold.guard.testing import guard_for_tests
-from trustfold.ingest import IMPORTERS, Defaults, Skipped, objects_of, recognised
+from trustfold.ingest import IMPORTERS, LogDefaults, SkippedLines, objects_of, recognised
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.security.redaction import redact, redact_record, redact_text
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.kafka.engine import Engine
+from trustfold.streams.embedded.sign_in import RoleTokens
+from trustfold.streams.kafka.engine import WorkerEngine
 from trustfold.streams.kafka.health import probe_of
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.stages import Topology
+from trustfold.streams.kafka.stages import KafkaTopology
 from trustfold.streams.probe_server import ProbeServer
 from trustfold.web.routes import more_routes
 
@@ -86,7 +86,7 @@ def server() -> Any:
     """A server that takes orders, in this process."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "store.sqlite")
-        app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=more_routes)
+        app = make_app(EmbeddedEngine.open(path), path, roles=RoleTokens(local_orders=True), more=more_routes)
         with TestClient(app, base_url="http://127.0.0.1:8321", raise_server_exceptions=True) as client:
             yield client
 
@@ -148,9 +148,9 @@ def test_rule_files(text: bytes, suffix: str) -> None:
 def test_importers(lines: list[bytes], origin: str) -> None:
     """Lines of any kind are read, or passed over."""
     with contextlib.suppress(ConfigError):
-        list(IMPORTERS[origin](iter(lines), Defaults()))
+        list(IMPORTERS[origin](iter(lines), LogDefaults()))
     with contextlib.suppress(ConfigError):
-        recognised(objects_of(lines, "f", Skipped()))
+        recognised(objects_of(lines, "f", SkippedLines()))
 
 
 @FUZZ
@@ -197,7 +197,7 @@ def test_the_guards_calls(tool: Any, args: Any, session: Any, options: Any, resu
 @pytest.fixture(scope="module")
 def probed() -> Iterator[tuple[tuple[str, int], list[BaseException]]]:
     """Address of a worker's health server, and what its threads have raised."""
-    worker = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
+    worker = WorkerEngine(KafkaSettings(), None, KafkaTopology((), lambda *_: None), LaneMetrics())
     server = ProbeServer(probe_of(worker), "127.0.0.1", 0)
     raised: list[BaseException] = []
     server._server.handle_error = lambda *_: raised.append(sys.exc_info()[1])

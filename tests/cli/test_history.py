@@ -20,10 +20,10 @@ from story import Story
 from trustfold.cli.record import _from_store
 from trustfold.history.errors import HistoryFull
 from trustfold.history.files import claim, store_source
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.reports import QUESTIONS
 from trustfold.recording.store import StoreRecording
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from waiting import wait_until
 
@@ -322,7 +322,7 @@ def test_another_store_at_the_same_path_is_noticed(tmp_path: Path) -> None:
     """Its offsets begin anew and would be taken for records that are there."""
     store = tmp_path / "store.sqlite"
     for expected in (0, 2):
-        with EmbeddedEngine.open(store, Rules()) as engine:
+        with EmbeddedEngine.open(store, RuleSet()) as engine:
             engine.ingest([small_event(1)])
         done = trustfold("record", "--once", "--store", store, "--history", "h", cwd=tmp_path)
         assert done.returncode == expected, done.stderr
@@ -332,7 +332,7 @@ def test_another_store_at_the_same_path_is_noticed(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """When the system takes no more bytes nothing half-written stays; with room again all is written."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("events", 0)
     for number in range(2000):
         recorder.add("events", 0, number, ARRIVED, b"s1", small_event(number))
@@ -364,7 +364,7 @@ def test_import_writes_events_that_can_be_recorded(tmp_path: Path) -> None:
 
 def test_record_stops_when_told(tmp_path: Path) -> None:
     """Ctrl-C writes what waits."""
-    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", RuleSet()) as engine:
         engine.ingest([small_event(number) for number in range(5)])
     with started(
         "record", "--store", "store.sqlite", "--history", "h", cwd=tmp_path, stderr=subprocess.PIPE, text=True
@@ -380,7 +380,7 @@ def test_a_signal_ends_a_recording_of_a_store_whatever_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that comes while the recording takes or gives back the lock of what it waits for."""
-    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()):
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", RuleSet()):
         pass
 
     def run(_recording: object, stopped: threading.Event, *, once: bool) -> None:
@@ -391,7 +391,7 @@ def test_a_signal_ends_a_recording_of_a_store_whatever_it_waits_for(
 
     monkeypatch.setattr(StoreRecording, "run", run)
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    recorder = Recorder(tmp_path / "history")
+    recorder = PartitionRecorder(tmp_path / "history")
     try:
         assert _from_store(recorder, tmp_path / "store.sqlite", None, once=False)
     finally:

@@ -15,7 +15,7 @@ from trustfold.errors import ConfigError
 from trustfold.history.files import data_files
 from trustfold.history.filters import moment_of
 from trustfold.history.report_page import section
-from trustfold.history.reports import BY_NAME, Answer
+from trustfold.history.reports import BY_NAME, QuestionAnswer
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_page_can_be_read_on_a_phone() -> None:
     rows = [(f"tool {number}", number + 1, number, None, None) for number in range(60)]
     names = ["tool", "loops", "wasted_calls", "wasted_seconds", "wasted_usd"]
     totals = {"all_calls": 1770, "all_seconds": None, "all_usd": None}
-    text = section(Answer(BY_NAME["loops"], names, rows, totals=totals))
+    text = section(QuestionAnswer(BY_NAME["loops"], names, rows, totals=totals))
     assert '<svg aria-label="What do loops cost?"' in text
     assert text.count('<div class="scroll" tabindex="0" role="region"') == 2
     assert "and 45 rows more" in text

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from kafka_run import environment, settings_for
 from trustfold.cli.clients import kafka_dead_letters
-from trustfold.cli.clients.base import Republished
+from trustfold.cli.clients.base import RepublishResult
 from trustfold.cli.clients.kafka_dead_letters import LetterBox
-from trustfold.cli.clients.kafka_log import Sent, read, write
+from trustfold.cli.clients.kafka_log import OutgoingRecord, read, write
 from trustfold.cli.main import main
 from trustfold.errors import EventRejected, RejectReason
 from trustfold.projections.dead_letters import dead_letter
@@ -43,7 +43,7 @@ def deployment(broker: Any, topic_prefix: str) -> KafkaSettings:
     async def prepare() -> None:
         await create_topics(settings)
         topic = settings.topic("dead-letters")
-        await write(settings, [Sent(topic, one.key.encode(), one.value) for one in letters])
+        await write(settings, [OutgoingRecord(topic, one.key.encode(), one.value) for one in letters])
 
     asyncio.run(prepare())
     return settings
@@ -90,7 +90,7 @@ def test_what_was_published_again_is_not_open_any_more(deployment: KafkaSettings
 def test_many_at_once_send_each_record_once(deployment: KafkaSettings) -> None:
     """Of several that publish the same letters at the same time, one sends each; the others say who has it."""
 
-    async def race() -> list[Republished]:
+    async def race() -> list[RepublishResult]:
         letters = await LetterBox(deployment).letters(everything=False)
         return await asyncio.gather(*(LetterBox(deployment).republish(letters) for _ in range(4)))
 
@@ -112,13 +112,13 @@ def test_an_interrupted_attempt_is_taken_up(
     """Killed after it sent none, some or all of its records: the next one sends the rest, and nothing twice."""
     events = deployment.topic("events")
 
-    async def killed(settings: KafkaSettings, records: Sequence[Sent]) -> None:
+    async def killed(settings: KafkaSettings, records: Sequence[OutgoingRecord]) -> None:
         to_events = [one for one in records if one.topic == events]
         await write(settings, to_events[:reached] if to_events else records)
         if to_events:
             raise _Killed
 
-    async def attempt() -> Republished:
+    async def attempt() -> RepublishResult:
         box = LetterBox(deployment)
         return await box.republish(await box.letters(everything=False))
 
@@ -126,9 +126,9 @@ def test_an_interrupted_attempt_is_taken_up(
         dying.setattr(kafka_dead_letters, "write", killed)
         with pytest.raises(_Killed):
             asyncio.run(attempt())
-    assert asyncio.run(attempt()) == Republished(0, None, 0, LETTERS)  # its claims hold: it may be at work still
+    assert asyncio.run(attempt()) == RepublishResult(0, None, 0, LETTERS)  # its claims hold: it may be at work still
     monkeypatch.setattr(kafka_dead_letters, "CLAIM_S", 0.0)
-    assert asyncio.run(attempt()) == Republished(LETTERS - reached, None, reached, 0)
+    assert asyncio.run(attempt()) == RepublishResult(LETTERS - reached, None, reached, 0)
     assert asyncio.run(published(deployment)) == ONCE
 
 
@@ -141,7 +141,7 @@ def test_a_process_that_was_held_up_does_not_send(deployment: KafkaSettings, mon
         kafka_dead_letters, "time", SimpleNamespace(monotonic=clock, time_ns=kafka_dead_letters.time.time_ns)
     )
 
-    async def attempt() -> Republished:
+    async def attempt() -> RepublishResult:
         box = LetterBox(deployment)
         return await box.republish(await box.letters(everything=False))
 

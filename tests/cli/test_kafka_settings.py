@@ -16,7 +16,7 @@ from kafka_run import consumer, prepare, settings_for
 from kafka_run import environment as worker_environment
 from story import Story
 from trustfold.streams.kafka.publish import publish
-from trustfold.streams.kafka.records import Sent, write
+from trustfold.streams.kafka.records import OutgoingRecord, write
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 
@@ -114,7 +114,7 @@ def test_a_bad_record_is_one_dead_letter_however_many_read_it(deployment: KafkaS
     story.saves("workspace:w1", nudge_level="loud")
     story.saves("user:ada", nudge_level="off")
     topic = deployment.topic("settings")
-    records = [Sent(topic, json.loads(value)["scope"].encode(), value) for _, value in story.records]
+    records = [OutgoingRecord(topic, json.loads(value)["scope"].encode(), value) for _, value in story.records]
     asyncio.run(write(deployment, records))
 
     def letters() -> list[str]:

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 from click.testing import CliRunner
-from trustfold.cli.clients.base import Overview, SettingsOwner, decision_records, state_records
+from trustfold.cli.clients.base import SettingsOwner, StateOverview, decision_records, state_records
 from trustfold.cli.clients.http import HttpTarget
 from trustfold.cli.clients.kafka import KafkaTarget
-from trustfold.cli.clients.kafka_log import Stored
+from trustfold.cli.clients.kafka_log import StoredRecord
 from trustfold.cli.main import main
 from trustfold.errors import TrustfoldError
 from trustfold.guard.backends.engine_client import EngineClient
@@ -46,7 +46,7 @@ DECISIONS: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def later_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of a later version with those states."""
-    monkeypatch.setattr(HttpTarget, "overview", lambda _self: Overview(state_records(STATES), "auto"))
+    monkeypatch.setattr(HttpTarget, "overview", lambda _self: StateOverview(state_records(STATES), "auto"))
     monkeypatch.setattr(HttpTarget, "history", lambda _self, _limit: decision_records(DECISIONS))
 
 
@@ -144,7 +144,7 @@ def test_a_table_without_what_it_cannot_read_claims_no_health(
     words: list[str], state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A note counts it, and no line says that every tool is trusted."""
-    monkeypatch.setattr(HttpTarget, "overview", lambda _self: Overview(state_records([ENVELOPE | state]), "auto"))
+    monkeypatch.setattr(HttpTarget, "overview", lambda _self: StateOverview(state_records([ENVELOPE | state]), "auto"))
     shown = run(*words)
     assert "1 state of a later version is not shown" in shown
     assert "every circuit closed" not in shown
@@ -160,7 +160,7 @@ def test_a_record_that_is_no_object_is_left_out_by_name(
     monkeypatch.setattr(
         KafkaTarget,
         "_read",
-        lambda _self, topic: [Stored(0, 0, key, one, 0, ()) for key, one in stored.get(topic, ())],
+        lambda _self, topic: [StoredRecord(0, 0, key, one, 0, ()) for key, one in stored.get(topic, ())],
     )
     ran = CliRunner().invoke(main, [*words, "--bootstrap", "127.0.0.1:1"])
     assert ran.exit_code == 0, ran.output

@@ -18,7 +18,7 @@ from story import Story
 from trustfold.cli.quality import embedding_similarity, models_table, quality_table, rank_table
 from trustfold.cli.status import details
 from trustfold.errors import ConfigError
-from trustfold.projections.ranking import Ranked
+from trustfold.projections.ranking import ToolRank
 from trustfold.schemas.decision_text import line_of_record
 from trustfold.schemas.public_state import ModelUpdated, QualityUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
@@ -204,7 +204,7 @@ def test_status_tells_quality_and_models_of_a_key() -> None:
 def test_a_rank_shows_why() -> None:
     """A tag rules out, a past failure demotes."""
     table = shown(
-        rank_table([Ranked("a", 0.5, 0.8, 0.2, 0.9, failed_at=WISH), Ranked("b", 0, 1, 0, 1, tag="not-for-x")])
+        rank_table([ToolRank("a", 0.5, 0.8, 0.2, 0.9, failed_at=WISH), ToolRank("b", 0, 1, 0, 1, tag="not-for-x")])
     )
     assert f"failed at: {WISH}" in table
     assert "not-for-x" in table

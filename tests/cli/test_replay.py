@@ -19,21 +19,21 @@ from trustfold.cli.demo import events
 from trustfold.cli.replay import TOPICS
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
-from trustfold.history.whatif.replay import Replay
-from trustfold.projections.emitter import Output
+from trustfold.history.whatif.replay import RulesReplay
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
 
 pytestmark = pytest.mark.usefixtures("fixed_rules_file")
 
 
-def folded(lines: list[bytes]) -> list[Output]:
+def folded(lines: list[bytes]) -> list[StageOutput]:
     """Everything that these lines cause."""
     topology = LocalTopology(Rules())
     return topology.feed("events", lines) + topology.tick(topology.stream_time)
 
 
-def wire(outputs: list[Output], topics: tuple[str, ...] = DECISION_TOPICS) -> bytes:
+def wire(outputs: list[StageOutput], topics: tuple[str, ...] = DECISION_TOPICS) -> bytes:
     """Values of the topics' outputs, a line each."""
     return b"".join(out.value + b"\n" for out in outputs if out.topic in topics and out.value is not None)
 
@@ -281,7 +281,7 @@ def test_a_recorded_file_with_commands_folds_again_to_the_same(tmp_path: Path) -
     (tmp_path / "all.ndjson").write_bytes(b"\n".join(lines))
     assert trustfold("record", "all.ndjson", cwd=tmp_path).returncode == 0
     with connect(tmp_path / ".trustfold/history", threads=2) as connection, lined_up(connection) as inputs:
-        again = list(Replay(Rules()).run(inputs))
+        again = list(RulesReplay(Rules()).run(inputs))
     assert wire(again) == trustfold("replay", "all.ndjson", "--json", cwd=tmp_path).stdout
     assert wire(again)
 

@@ -11,9 +11,9 @@ import pytest
 from command_line import Up, trustfold, up
 from story import Story
 from trustfold.config import RuleFiles, load_rules
-from trustfold.rules.rules import BehaviourRules, Rules
+from trustfold.rules.rules import BehaviourRules, RuleSet
 from trustfold.schemas.vocabulary import NudgeLevel
-from trustfold.streams.reload import Reloader
+from trustfold.streams.reload import RulesReloader
 from waiting import wait_until
 
 LEVEL = '[nudges]\nlevel = "{}"\n'
@@ -52,7 +52,7 @@ def test_show_prints_a_rules_file(tmp_path: Path) -> None:
     assert again.nudges.level is NudgeLevel.GENTLE
     everything = tmp_path / "all.toml"
     everything.write_text(said("config", "show", "--all", cwd=tmp_path))
-    assert load_rules(everything) == Rules()
+    assert load_rules(everything) == RuleSet()
     assert json.loads(said("config", "show", "--json", cwd=tmp_path))["rules"]["nudges"]["level"] == "full"
 
 
@@ -75,7 +75,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     path.write_text(LEVEL.format("gentle"))
     files = RuleFiles(path)
     taken = [files.load()]
-    reloader = Reloader(files, taken.append)
+    reloader = RulesReloader(files, taken.append)
     assert not reloader.look()
     path.write_text(LEVEL.format("direct"))
     assert reloader.look()

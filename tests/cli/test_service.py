@@ -18,8 +18,8 @@ import pytest
 from command_line import Up, environment, trustfold, up
 from recorded import small_event
 from trustfold import __version__
-from trustfold.cli.clients.base import About
-from trustfold.cli.origin import Process, _parents_in, agent_behind, order_of_an_agent
+from trustfold.cli.clients.base import ServerIdentity
+from trustfold.cli.origin import ProcessInfo, _parents_in, agent_behind, order_of_an_agent
 from trustfold.cli.service import UserService
 from trustfold.cli.uninstall import _program_removal
 from trustfold.config import INSTALLATION
@@ -137,7 +137,7 @@ def test_what_an_upgrade_left_running_is_replaced(
     version: str, installation: str, outdated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server of this installation before its upgrade, or of one that is gone, is started anew; others go on."""
-    monkeypatch.setattr(UserService, "about", lambda _: About(version, installation, "", ""))
+    monkeypatch.setattr(UserService, "about", lambda _: ServerIdentity(version, installation, "", ""))
     assert UserService({})._is_outdated() is outdated
 
 
@@ -147,12 +147,12 @@ def test_connect_names_the_server_of_another_installation(
     """Who connects with other code than the server runs reads both, and what to do."""
     from trustfold.cli.connect import _other_server
 
-    monkeypatch.setattr(UserService, "about", lambda _: About("0.0.9", "/opt/old/trustfold", "", ""))
+    monkeypatch.setattr(UserService, "about", lambda _: ServerIdentity("0.0.9", "/opt/old/trustfold", "", ""))
     assert _other_server(UserService(home)) == (
         f"the server that runs is trustfold 0.0.9 of /opt/old/trustfold, and this is {__version__} of {INSTALLATION}; "
         "to run this one: trustfold up --stop; trustfold up --detach"
     )
-    monkeypatch.setattr(UserService, "about", lambda _: About(__version__, str(INSTALLATION), "", ""))
+    monkeypatch.setattr(UserService, "about", lambda _: ServerIdentity(__version__, str(INSTALLATION), "", ""))
     assert _other_server(UserService(home)) == ""
 
 
@@ -308,7 +308,7 @@ def test_the_operators_token_works_where_it_is_named(home: dict[str, str], tmp_p
 )
 def test_agents_are_known_by_their_programs(words: tuple[str, ...], agent: str) -> None:
     """The name of a program, or the package that an interpreter runs; never a path that only holds the word."""
-    found = agent_behind([Process(7, ("bash",)), Process(6, words)])
+    found = agent_behind([ProcessInfo(7, ("bash",)), ProcessInfo(6, words)])
     assert found == (f"this command comes out of {agent} (process 6)" if agent else "")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import trustfold, up
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 WHO = {"TRUSTFOLD_WORKSPACE": "acme", "TRUSTFOLD_USER": "ada", "TRUSTFOLD_SESSION": "s1"}
@@ -22,7 +22,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         with up(cwd=tmp_path):
             yield tmp_path
     else:
-        EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", Rules()).close()
+        EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", RuleSet()).close()
         yield tmp_path
 
 
@@ -136,7 +136,7 @@ def test_rules_and_policies_of_a_level_come_from_files(where: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path, words: list[str], said: str) -> None:
     """Exit code 2, one line that says what would be right, and every setting as it was."""
-    EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", Rules()).close()
+    EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", RuleSet()).close()
     (tmp_path / "b.toml").write_text("[breakers.tool]\nopen_s = 5\n")
     before = shown(tmp_path)
     assert said in run(*words, cwd=tmp_path, code=2)
@@ -145,7 +145,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path, word
 
 def test_nobody_named_is_refused(tmp_path: Path) -> None:
     """Without a session there is nobody to set anything for; the way out is named."""
-    EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", Rules()).close()
+    EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", RuleSet()).close()
     said = run("nudge", "off", cwd=tmp_path, code=2, TRUSTFOLD_SESSION="")
     assert "off for whom? Name a --session, or add `save workspace` or `save user`" in said
     said = run("settings", "save", "workspace", cwd=tmp_path, code=2, TRUSTFOLD_SESSION="")
@@ -164,7 +164,7 @@ def test_nobody_named_is_refused(tmp_path: Path) -> None:
 )
 def test_the_environment_may_forbid_saving(tmp_path: Path, variable: str, value: str, refused: list[str]) -> None:
     """The older names: nothing is saved for the levels they mean; the others, and sessions, go on."""
-    EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", Rules()).close()
+    EmbeddedEngine.open(tmp_path / ".trustfold" / "trustfold.sqlite", RuleSet()).close()
     for level in ("user", "workspace", "session"):
         code = 2 if level in refused else 0
         said = run("settings", "save", level, "nudge_level=off", cwd=tmp_path, code=code, **{variable: value})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import trustfold, up
-from trustfold.rules.rules import Rules, TrustRules
+from trustfold.rules.rules import RuleSet, TrustRules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 
@@ -16,7 +16,7 @@ from trustfold.streams.embedded.engine import EmbeddedEngine
 def store(tmp_path: Path) -> Path:
     """A new store, in the place where commands look for it."""
     path = tmp_path / ".trustfold" / "trustfold.sqlite"
-    EmbeddedEngine.open(path, Rules()).close()
+    EmbeddedEngine.open(path, RuleSet()).close()
     return path
 
 
@@ -50,7 +50,7 @@ def test_a_tool_is_taken_away_and_given_back(store: Path, tmp_path: Path) -> Non
 def test_an_order_that_is_not_taken_says_why(tmp_path: Path) -> None:
     """An order that the fold refuses ends with its reason, not with silence."""
     path = tmp_path / ".trustfold" / "trustfold.sqlite"
-    EmbeddedEngine.open(path, Rules(trust=TrustRules(max_fine_keys=0))).close()
+    EmbeddedEngine.open(path, RuleSet(trust=TrustRules(max_fine_keys=0))).close()
     words = ("remove", "bash|command=rm", "--yes")
     assert "max_fine_keys" in said(*words, cwd=tmp_path, code=1)
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_logs import LOGS, written
 from trustfold.errors import TrustfoldError
-from trustfold.ingest import Run, following
-from trustfold.ingest.growing_files import HEAD_BYTES, Following
+from trustfold.ingest import ImportRun, following
+from trustfold.ingest.growing_files import HEAD_BYTES, FileFollower
 
 WHOLE = {origin: written(records) for origin, records in LOGS.items()}
 
@@ -35,7 +35,7 @@ class Follower:
 
     def restart(self, *, from_start: bool = True) -> None:
         """Begin anew with what is kept."""
-        self.logs = Following([self.folder], self.places, run=Run(), from_start=from_start)
+        self.logs = FileFollower([self.folder], self.places, run=ImportRun(), from_start=from_start)
 
     def look(self, *, crash: bool = False) -> list[str]:
         """Publish what is new; returns its types. A crash comes before that is noted."""

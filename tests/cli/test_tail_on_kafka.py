@@ -18,7 +18,7 @@ from command_line import started, trustfold
 from local_kafka import LocalKafka
 from paused_broker import paused
 from session_logs import LOGS
-from trustfold.streams.kafka.records import Stored, read
+from trustfold.streams.kafka.records import StoredRecord, read
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 
@@ -65,13 +65,13 @@ def deployment(bootstrap: str, prefix: str, state: Path) -> dict[str, str]:
     }
 
 
-def published(env: dict[str, str]) -> list[Stored]:
+def published(env: dict[str, str]) -> list[StoredRecord]:
     """Every event on the topic."""
     settings = KafkaSettings.from_env(env)
     return asyncio.run(read(settings, settings.topic("events")))[0]
 
 
-def ids_of(records: list[Stored]) -> list[str]:
+def ids_of(records: list[StoredRecord]) -> list[str]:
     """Ids of events, sorted."""
     return sorted(orjson.loads(one.value or b"{}")["id"] for one in records)
 

@@ -9,7 +9,7 @@ import pytest
 from command_line import trustfold
 from trustfold.cli.render import write_json
 from trustfold.schemas.examples import EXAMPLES
-from trustfold.schemas.vocabulary import Pattern, TrustState
+from trustfold.schemas.vocabulary import PatternType, TrustState
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\x08\u202e"
@@ -66,5 +66,5 @@ def test_no_name_commands_a_terminal(place: Path, command: tuple[str, ...]) -> N
 
 def test_keys_of_the_vocabulary_are_written_by_their_value(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """JSON keys are texts; documents count by pattern, lane and the like."""
-    write_json({Pattern.MONOLOGUE: {TrustState.BLOCKED: 1}})
+    write_json({PatternType.MONOLOGUE: {TrustState.BLOCKED: 1}})
     assert orjson.loads(capfdbinary.readouterr().out) == {"monologue": {"blocked": 1}}

@@ -83,7 +83,7 @@ def test_an_interrupt_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return []
 
-    monkeypatch.setattr(replay.Replay, "feed", interrupted)
+    monkeypatch.setattr(replay.RulesReplay, "feed", interrupted)
     done = run("--rules", "patient.toml")
     assert done.exit_code == 130
     assert "were folded; nothing is shown" in done.output

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import structs
 from trustfold.rules import rules as shipped
 from trustfold.rules.base import plain
-from trustfold.rules.rules import BreakerPolicy, Ladder, RulesBase
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.rules.rules import BreakerPolicy, RulesBase, SeverityLadder
+from trustfold.schemas.vocabulary import PatternType
 
 DOCS = Path(__file__).parents[2] / "docs"
 SEMANTICS, TRUST, DETECTION, OPERATING = "design/semantics.md", "trust.md", "detection.md", "operating.md"
@@ -68,7 +68,7 @@ STATED = [
     ("BehaviourRules.restated_share", DETECTION, "({percent} % of their sequences"),
     ("BehaviourRules.max_silence_seconds", DETECTION, "{n} s of silence in an open turn"),
     ("CallRules.overdue_after_ms", DETECTION, "or else {minutes} minutes"),
-    ("Policy.within_turns", OPERATING, "0 is the whole session; {n} without it"),
+    ("PrerequisitePolicy.within_turns", OPERATING, "0 is the whole session; {n} without it"),
     ("NudgeRules.cooldown_calls", SEMANTICS, "not nudged again for {n} calls"),
     ("NudgeRules.effective_within_calls", SEMANTICS, "does not repeat within {n} calls"),
     ("ModelRules.min_failures", SEMANTICS, "has at least {n} such failures"),
@@ -98,7 +98,7 @@ STATED = [
     ("IdleRules.key_idle_hours", OPERATING, "`idle.key_idle_hours`, {n}, "),
     ("IdleRules.fleet_idle_hours", OPERATING, "`idle.fleet_idle_hours`, {n}, "),
     # Ladders: the row of each pattern, and those that share the row of another.
-    *[(f"BehaviourRules.{pattern}", DETECTION, f"| `{pattern}` | {{n}} ") for pattern in Pattern],
+    *[(f"BehaviourRules.{pattern}", DETECTION, f"| `{pattern}` | {{n}} ") for pattern in PatternType],
     ("BehaviourRules.repetitive_calls_with_news", DETECTION, "with news between {n};"),
     ("BehaviourRules.repetitive_calls_with_effects", DETECTION, "with unknown effects between {n} |"),
     ("BehaviourRules.announce_no_action_in_turn", DETECTION, "within a turn {n} messages with a known phrase"),
@@ -111,7 +111,7 @@ KINDS = [kind for kind in vars(shipped).values() if isinstance(kind, type) and i
 POLICIES = ("RECURSIVE_POLICY", "READ_ONLY_POLICY", "MUTATING_POLICY", "SERVICE_RULE", "PROGRAM_RULE")
 
 
-def defaults() -> dict[str, float | Ladder]:
+def defaults() -> dict[str, float | SeverityLadder]:
     """Every number of the shipped rules by struct and field; of the named policies, what differs from `tool`."""
     found = {}
     for kind in KINDS:
@@ -120,12 +120,12 @@ def defaults() -> dict[str, float | Ladder]:
         usual = structs.asdict(BreakerPolicy()) if name.endswith("_POLICY") else {}
         own = structs.asdict(getattr(shipped, name)).items()
         found |= {f"{name}.{field}": value for field, value in own if usual.get(field) != value}
-    return {name: value for name, value in found.items() if type(value) in {int, float, Ladder}}
+    return {name: value for name, value in found.items() if type(value) in {int, float, SeverityLadder}}
 
 
-def written(words: str, value: float | Ladder) -> str:
+def written(words: str, value: float | SeverityLadder) -> str:
     """Words of a page with a number."""
-    if isinstance(value, Ladder):
+    if isinstance(value, SeverityLadder):
         times = "×" if "stalled" in words else ""
         steps = (value.minor, value.moderate, value.severe)
         return words.format(n=", ".join("–" if step is None else f"{step}{times}" for step in steps))

@@ -15,7 +15,7 @@ import pytest
 from kafka_run import OUTPUT_TOPICS, Written, run_through_kafka, settings_for
 from scenarios import ALL
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]
 
@@ -24,7 +24,7 @@ TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / "..
 
 def locally(records: list[tuple[str, bytes]]) -> Written:
     """What one process decides, a tick at the end included."""
-    topology = LocalTopology(Rules())
+    topology = LocalTopology(RuleSet())
     outputs = [output for topic, value in records for output in topology.feed(topic, (value,))]
     outputs += topology.tick(topology.stream_time)
     written: Written = {}

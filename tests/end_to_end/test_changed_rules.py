@@ -17,27 +17,27 @@ import orjson
 import pytest
 from busy_agents import busy_users
 from msgspec import structs
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import (
     BehaviourRules,
     BreakerPolicy,
     BreakerRules,
     EscalationPatch,
-    Ladder,
-    Rules,
+    RuleSet,
+    SeverityLadder,
     TrustRules,
 )
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.schemas.vocabulary import PatternType
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
 EVENTS = 6_000
 LOOPING = "intercode"
 """Recorded runs of a model that goes round in circles in every other session."""
 
-LADDERS = sorted(name for name, field in BehaviourRules.__annotations__.items() if str(field) == "Ladder")
+LADDERS = sorted(name for name, field in BehaviourRules.__annotations__.items() if str(field) == "SeverityLadder")
 NOT_A_PATTERN = {
-    name: pattern for name in LADDERS for pattern in Pattern if name != pattern and name.startswith(f"{pattern}_")
+    name: pattern for name in LADDERS for pattern in PatternType if name != pattern and name.startswith(f"{pattern}_")
 }
 """Ladders that are a second way to see a pattern."""
 
@@ -48,10 +48,10 @@ IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})
 @cache
 def as_shipped() -> tuple[dict[str, Any], ...]:
     """Decisions under the shipped rules."""
-    return decisions_under(Rules())
+    return decisions_under(RuleSet())
 
 
-def decisions_under(rules: Rules) -> tuple[dict[str, Any], ...]:
+def decisions_under(rules: RuleSet) -> tuple[dict[str, Any], ...]:
     """Every decision and state of a recorded run under some rules, without ids."""
     path = TRACES / f"{LOOPING}.ndjson.gz"
     if not path.exists():
@@ -60,7 +60,7 @@ def decisions_under(rules: Rules) -> tuple[dict[str, Any], ...]:
         return folded(rules, [line.strip() for line in islice(lines, EVENTS)])
 
 
-def folded(rules: Rules, events: list[bytes]) -> tuple[dict[str, Any], ...]:
+def folded(rules: RuleSet, events: list[bytes]) -> tuple[dict[str, Any], ...]:
     """Every decision and state of some events under some rules, without ids."""
     topology = LocalTopology(rules)
     outputs = topology.feed("events", events)
@@ -68,7 +68,7 @@ def folded(rules: Rules, events: list[bytes]) -> tuple[dict[str, Any], ...]:
     return tuple(_content(output) for output in outputs)
 
 
-def _content(output: Output) -> dict[str, Any]:
+def _content(output: StageOutput) -> dict[str, Any]:
     said = orjson.loads(output.value) if output.value else {"gone": output.key}
     return {"topic": output.topic} | {name: value for name, value in said.items() if name not in IDENTITY}
 
@@ -94,7 +94,7 @@ def test_a_detector_turned_off_takes_nothing_else_along(name: str) -> None:
     """Its own reports are gone; those of every other pattern, trust and circuits are what they were."""
     before, pattern = as_shipped(), NOT_A_PATTERN.get(name, name)
     off = structs.replace(getattr(BehaviourRules(), name), enabled=False)
-    after = decisions_under(Rules(behaviour=structs.replace(BehaviourRules(), **{name: off})))
+    after = decisions_under(RuleSet(behaviour=structs.replace(BehaviourRules(), **{name: off})))
     if name == pattern and name not in NOT_A_PATTERN.values():  # whose other ladders still stand
         assert not counted(after, type={"pattern.detected"}, pattern={name})
     assert patterns_but(after, pattern) == patterns_but(before, pattern)
@@ -104,12 +104,12 @@ def test_a_detector_turned_off_takes_nothing_else_along(name: str) -> None:
 
 def test_a_later_ladder_takes_only_early_reports_away() -> None:
     """Repetition is minor only right before it is severe: what was severe is as severe as before."""
-    off = Ladder(minor=1, moderate=None, severe=None, enabled=False)
+    off = SeverityLadder(minor=1, moderate=None, severe=None, enabled=False)
     alone = BehaviourRules(repetitive_calls_with_news=off, repetitive_calls_with_effects=off)
-    before = decisions_under(Rules(behaviour=alone))
+    before = decisions_under(RuleSet(behaviour=alone))
     severe_at = alone.repetitive_calls.highest
-    later = Ladder(minor=severe_at - 1, moderate=severe_at - 1, severe=severe_at)
-    after = decisions_under(Rules(behaviour=structs.replace(alone, repetitive_calls=later)))
+    later = SeverityLadder(minor=severe_at - 1, moderate=severe_at - 1, severe=severe_at)
+    after = decisions_under(RuleSet(behaviour=structs.replace(alone, repetitive_calls=later)))
     severe: dict[str, set[str]] = {
         "type": {"pattern.detected"},
         "pattern": {"repetitive_calls"},
@@ -130,7 +130,7 @@ def _is(one: dict[str, Any], wanted: dict[str, set[str]]) -> bool:
 def test_patience_with_tools_changes_trust_alone() -> None:
     """A higher threshold escalates less; circuits and behaviour do not notice."""
     before = as_shipped()
-    after = decisions_under(Rules(trust=TrustRules(default_rule=EscalationPatch(count_threshold=30))))
+    after = decisions_under(RuleSet(trust=TrustRules(default_rule=EscalationPatch(count_threshold=30))))
     assert counted(after, topic={"breakers"}) == counted(before, topic={"breakers"})
     assert counted(after, topic={"nudges"}) == counted(before, topic={"nudges"})
     assert counted(after, topic={"escalations"}).total() < counted(before, topic={"escalations"}).total()
@@ -139,8 +139,8 @@ def test_patience_with_tools_changes_trust_alone() -> None:
 def test_a_nervous_circuit_changes_circuits_alone() -> None:
     """A circuit that opens at the second failure leaves trust and behaviour as they are."""
     events = [value for _, value in busy_users(sessions=12, turns=10)]
-    before = folded(Rules(), events)
-    after = folded(Rules(breakers=BreakerRules(tool=BreakerPolicy(consecutive_failures=2))), events)
+    before = folded(RuleSet(), events)
+    after = folded(RuleSet(breakers=BreakerRules(tool=BreakerPolicy(consecutive_failures=2))), events)
     assert counted(before, topic={"escalations"})
     assert counted(before, topic={"nudges"})
     assert counted(after, topic={"escalations"}) == counted(before, topic={"escalations"})

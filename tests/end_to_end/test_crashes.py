@@ -14,11 +14,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from busy_agents import busy_agents, busy_users
 from kafka_run import OUTPUT_TOPICS, Written, consumer, settings_for, start_worker, stop_worker
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
@@ -29,7 +29,7 @@ OWN = b"\xff\xfe"
 """First bytes of the keys under which the engine keeps notes of its own in a changelog; no UTF-8 text starts so."""
 
 Scenario = Callable[["Fleet"], Awaitable[None]]
-Undisturbed = tuple[list[Output], dict[str, dict[str, Any]]]
+Undisturbed = tuple[list[StageOutput], dict[str, dict[str, Any]]]
 """Outputs and final states, by stage and key."""
 
 
@@ -88,7 +88,7 @@ async def until(condition: Callable[[], bool], trouble: str, patience: float = 1
 
 def undisturbed(records: list[tuple[str, bytes]]) -> Undisturbed:
     """Outputs and final states of a run in one process."""
-    topology = LocalTopology(Rules())
+    topology = LocalTopology(RuleSet())
     outputs = [output for topic, value in records for output in topology.feed(topic, (value,))]
     states = {
         stage.name: {
@@ -202,7 +202,7 @@ def _check(settings: KafkaSettings, quiet: Undisturbed, scenario: Scenario, fold
             assert found[key] == state, (stage.name, key)
 
 
-def _ids(outputs: list[Output]) -> set[str]:
+def _ids(outputs: list[StageOutput]) -> set[str]:
     return {output.id for output in outputs if output.id and output.topic in OUTPUT_TOPICS}
 
 

@@ -21,9 +21,9 @@ from starlette.testclient import TestClient
 from trustfold.cli.history import history
 from trustfold.cli.replay import replay
 from trustfold.cli.report import report
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.recording.files import record_files
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.routes import more_routes
@@ -452,7 +452,7 @@ def serving(folder: Path) -> Iterator[TestClient]:
     def more(*words: Any, **named: Any) -> Any:
         return more_routes(*words, history=folder / "h", **named)
 
-    with TestClient(make_app(EmbeddedEngine.open(store, Rules()), store, more=more), base_url=HERE) as client:
+    with TestClient(make_app(EmbeddedEngine.open(store, RuleSet()), store, more=more), base_url=HERE) as client:
         yield client
 
 
@@ -468,14 +468,14 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     file = folder / "events.ndjson"
     file.write_bytes(b"\n".join(lines))
     if name == "two days":
-        record(folder / "h", [("events", line) for line in lines], rules=Rules(), live=True)
+        record(folder / "h", [("events", line) for line in lines], rules=RuleSet(), live=True)
     else:
-        recorder = Recorder(folder / "h")
-        record_files(recorder, (str(file),), Rules())
+        recorder = PartitionRecorder(folder / "h")
+        record_files(recorder, (str(file),), RuleSet())
         recorder.close()
         (folder / "h" / ".source").unlink()  # pages show no history of another source than their own
     with serving(folder) as client:
-        yield Recount(lines, Rules()), Shown(client, folder / "h", file)
+        yield Recount(lines, RuleSet()), Shown(client, folder / "h", file)
 
 
 def period(recount: Recount, name: str) -> tuple[datetime | None, datetime | None]:

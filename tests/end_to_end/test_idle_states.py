@@ -12,9 +12,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from kafka_run import consumer, settings_for, start_worker, stop_worker
 from story import Story
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 
@@ -27,7 +27,7 @@ def log_of_six_days() -> list[tuple[str, bytes, int]]:
     """Session, value and arrival: two sessions that begin a loop, and one of them goes on after five days."""
     found, now = [], time.time()
     for ids, (session, days_ago, calls) in enumerate([("gone", 6.0, 2), ("back", 6.0, 2), ("back", 1.0, 2)]):
-        story = Story(rules=Rules(), session=session)
+        story = Story(rules=RuleSet(), session=session)
         story.now, story._ids = datetime.fromtimestamp(now - days_ago * DAY_S, UTC), ids * 100
         story.works("bash", {"command": "ls"}, times=calls)
         found += [(session, value, int((now - days_ago * DAY_S) * 1000)) for _, value in story.records]
@@ -38,8 +38,8 @@ def test_a_worker_forgets_what_one_process_forgets(broker: Any, topic_prefix: st
     """The loop of the session that came back does not count across the rest; the other one has a tombstone."""
     settings = settings_for(broker.bootstrap, topic_prefix)
     records = log_of_six_days()
-    topology = LocalTopology(Rules())
-    outputs: list[Output] = []
+    topology = LocalTopology(RuleSet())
+    outputs: list[StageOutput] = []
     for _, value, arrived in records:
         outputs += topology.feed("events", (value,), timestamp=arrived)
     assert [out for out in outputs if out.topic == "nudges"] == []

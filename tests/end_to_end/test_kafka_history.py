@@ -19,7 +19,7 @@ from kafka_run import environment, log_of, prepare, settings_for
 from recorded import rows
 from trustfold.errors import ConfigError
 from trustfold.history.files import data_files
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.recording import kafka
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -157,7 +157,7 @@ def test_a_topic_created_again_while_a_recorder_starts_is_an_error(
         return cluster
 
     async def record() -> None:
-        with closing(Recorder(tmp_path / "history")) as recorder:
+        with closing(PartitionRecorder(tmp_path / "history")) as recorder:
             async with asyncio.timeout(60):
                 await kafka.KafkaRecording(recorder, settings).run(asyncio.Event())
 

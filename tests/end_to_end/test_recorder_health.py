@@ -24,9 +24,9 @@ from probing import check_with_promtool, free_port, get, samples, status
 from recorded import ARRIVED, small_event
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryFull
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.recording.status import UNWRITTEN_S, RecordingStatus
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
@@ -58,9 +58,9 @@ def ready(port: int) -> None:
 
 
 @pytest.fixture
-def described(tmp_path: Path) -> Iterator[tuple[Recorder, RecordingStatus]]:
+def described(tmp_path: Path) -> Iterator[tuple[PartitionRecorder, RecordingStatus]]:
     """A recorder with a clock of its own that has one partition, and the status of its recording."""
-    recorder = Recorder(tmp_path, clock=lambda: ARRIVED / 1000)
+    recorder = PartitionRecorder(tmp_path, clock=lambda: ARRIVED / 1000)
     recorder.own("events", 0)
     status = RecordingStatus(recorder)
     status.assigned = 1
@@ -69,7 +69,7 @@ def described(tmp_path: Path) -> Iterator[tuple[Recorder, RecordingStatus]]:
 
 
 def test_a_full_disk_shows_until_there_is_room(
-    described: tuple[Recorder, RecordingStatus], monkeypatch: pytest.MonkeyPatch
+    described: tuple[PartitionRecorder, RecordingStatus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Alive, for a restart makes no room, but not ready."""
     recorder, status = described
@@ -90,7 +90,7 @@ def test_a_full_disk_shows_until_there_is_room(
     assert (recorder.counts.flush_failures, recorder.counts.flushes) == (1, 1)
 
 
-def test_rows_that_are_not_written_in_time_show(described: tuple[Recorder, RecordingStatus]) -> None:
+def test_rows_that_are_not_written_in_time_show(described: tuple[PartitionRecorder, RecordingStatus]) -> None:
     """The age of the oldest waiting row is what operators watch; nothing waits in a quiet log."""
     recorder, status = described
     now = ARRIVED / 1000
@@ -103,7 +103,7 @@ def test_rows_that_are_not_written_in_time_show(described: tuple[Recorder, Recor
     assert (recorder.waiting_s, status.ready()) == (0, "")
 
 
-def test_a_recording_that_ended_or_hangs_is_not_alive(described: tuple[Recorder, RecordingStatus]) -> None:
+def test_a_recording_that_ended_or_hangs_is_not_alive(described: tuple[PartitionRecorder, RecordingStatus]) -> None:
     """A restart helps."""
     _, status = described
     status.turned_at -= status.stuck_s + 1
@@ -116,7 +116,7 @@ def test_a_recording_that_ended_or_hangs_is_not_alive(described: tuple[Recorder,
 def test_a_recorder_of_a_store_serves_health_and_metrics(tmp_path: Path) -> None:
     """Records, files and lag; promtool finds nothing to complain about."""
     store, port = tmp_path / "store.sqlite", free_port()
-    with EmbeddedEngine.open(store, Rules()) as engine:
+    with EmbeddedEngine.open(store, RuleSet()) as engine:
         engine.ingest([small_event(number) for number in range(20)])
     with recording(port, "--store", str(store), "--history", str(tmp_path / "history")) as process:
         ready(port)

@@ -18,9 +18,9 @@ from kafka_run import environment, prepare, settings_for, stop_worker
 from recorded import rows
 from refolded import compared
 from trustfold.cli.lag import group_lags
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.publish import publish
-from trustfold.streams.kafka.records import Sent, write
+from trustfold.streams.kafka.records import OutgoingRecord, write
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 from warm_process import WarmProcess
@@ -67,7 +67,7 @@ def saved(number: int, workspace: int, threshold: int) -> bytes:
 def save(settings: KafkaSettings, record: bytes) -> None:
     """Publish one record of settings."""
     scope = orjson.loads(record)["scope"]
-    asyncio.run(write(settings, [Sent(settings.topic("settings"), scope.encode(), record)]))
+    asyncio.run(write(settings, [OutgoingRecord(settings.topic("settings"), scope.encode(), record)]))
 
 
 def all_folded(settings: KafkaSettings) -> bool:
@@ -119,7 +119,7 @@ def test_what_was_decided_is_decided_again_by_the_rules_of_its_place(
     root = tmp_path / "history"
     recorder = [sys.executable, "-m", "trustfold", "record", "--history", str(root), "--once"]
     subprocess.run(recorder, env=environment(settings), check=True, timeout=120)
-    found = compared(root, Rules())
+    found = compared(root, RuleSet())
     assert found.versions > 3
     assert found.recorded.count > 100
     assert found.recorded.again == found.recorded.count

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.errors import ConfigError
 from trustfold.guard.failure import of_exception, of_result
-from trustfold.guard.request import Call
+from trustfold.guard.request import GuardedCall
 from trustfold.guard.settings import GuardSettings
 from trustfold.guard.testing import guard_for_tests, set_state
-from trustfold.guard.tools import Tool
+from trustfold.guard.tools import ToolRegistration
 from trustfold.projections.session.calls import describe
 from trustfold.projections.session.verdicts import judge
 from trustfold.rules.calls import CallRules, DangerRules, ToolRules
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.events import ErrorInfo, ToolCallFinished, ToolCallStarted
-from trustfold.schemas.vocabulary import Status
+from trustfold.schemas.vocabulary import CallStatus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAMILIES = {"lab_*": "shell", "grab": "http", "read_file": "directory", "mcp__lab__run": "code"}
@@ -96,7 +96,7 @@ def test_a_check_sees_the_key_of_the_calls_event(
 ) -> None:
     """For every shape of arguments, with the shipped rules and with configured families."""
     noted = DangerRules(**dict.fromkeys(DangerRules.__struct_fields__, "observe"))  # type: ignore[arg-type]
-    rules = Rules(tools=ToolRules(families=families), calls=CallRules(danger=noted))
+    rules = RuleSet(tools=ToolRules(families=families), calls=CallRules(danger=noted))
     guard = guard_for_tests(rules=rules, send_args=send_args)
 
     async def tool(**_: Any) -> str:
@@ -171,23 +171,23 @@ class Answer:
         vars(self).update(fields)
 
 
-def told_by_a_worker(call: Call, raw: bytes, *, error: ErrorInfo | None = None) -> Any:
+def told_by_a_worker(call: GuardedCall, raw: bytes, *, error: ErrorInfo | None = None) -> Any:
     """The verdict over the same failure, sent in clear by a publisher that says nothing of its severity."""
-    rules = Rules(tools=ToolRules(families=dict(call.families)))
+    rules = RuleSet(tools=ToolRules(families=dict(call.families)))
     start = ToolCallStarted(
         schema_version="1.0", id="1", time=NOW, session_id="s", call_id="c", tool_name=call.name,
         args=msgspec.Raw(orjson.dumps(call.args)),
     )  # fmt: skip
     finish = ToolCallFinished(
-        schema_version="1.0", id="2", time=NOW, session_id="s", call_id="c", tool_name=call.name, status=Status.ERROR,
-        error=error, result=msgspec.Raw(raw),
+        schema_version="1.0", id="2", time=NOW, session_id="s", call_id="c", tool_name=call.name,
+        status=CallStatus.ERROR, error=error, result=msgspec.Raw(raw),
     )  # fmt: skip
     return judge(finish, describe(start, 0, rules), rules)
 
 
-def call_of(name: str, args: dict[str, Any]) -> Call:
+def call_of(name: str, args: dict[str, Any]) -> GuardedCall:
     """A call with configured families."""
-    call = Call(Tool(name=name), args, "s", "w")
+    call = GuardedCall(ToolRegistration(name=name), args, "s", "w")
     call.families = FAMILIES
     return call
 
@@ -215,7 +215,7 @@ async def test_a_worker_hears_of_a_failure_what_the_guard_found(error: Exception
     found = [raw for raw in guard.memory.published if b'"tool_call.finished"' in raw]
     finish = msgspec.json.decode(found[-1], type=ToolCallFinished)
     start = msgspec.structs.replace(started_by(guard), args=msgspec.Raw(b'{"command":"make"}'))
-    verdict = judge(finish, describe(start, 0, Rules()), Rules())
+    verdict = judge(finish, describe(start, 0, RuleSet()), RuleSet())
     failure = of_exception(error, call_of("bash", {"command": "make"}).program)
     assert (failure.neutral != "") == verdict.neutral
     assert verdict.neutral or failure.severity is verdict.severity

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from guard_kit import approve, code_of, works
 from trustfold.guard import ToolGuard
-from trustfold.guard.policy import Decision, check_recorded
-from trustfold.guard.request import Call
+from trustfold.guard.policy import CheckDecision, check_recorded
+from trustfold.guard.request import GuardedCall
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
-from trustfold.guard.tools import Tool
+from trustfold.guard.tools import ToolRegistration
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ async def test_every_key_that_asks_needs_an_approval(guard: ToolGuard) -> None:
 def test_a_recorded_call_passed_by_an_approval(guard: ToolGuard, clock: MovableClock) -> None:
     """As long as it held; the key is then the call's own."""
     approve(guard)
-    call = Call(Tool(name="a"), {}, "s", guard.settings.workspace_id)
-    assert check_recorded(guard.view, call, guard.clock.now_ms()) == (Decision(allowed=True, code="approved"), "a")
+    call = GuardedCall(ToolRegistration(name="a"), {}, "s", guard.settings.workspace_id)
+    assert check_recorded(guard.view, call, guard.clock.now_ms()) == (CheckDecision(allowed=True, code="approved"), "a")
     clock.move(3600)
     assert check_recorded(guard.view, call, guard.clock.now_ms())[0].ask
 

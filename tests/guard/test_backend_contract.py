@@ -13,13 +13,13 @@ from uuid import uuid4
 import msgspec
 import pytest
 from backend_sides import SIDES, Side, session_of
-from trustfold.guard.backends.base import Backend
-from trustfold.guard.metrics import EVENTS, Metrics
+from trustfold.guard.backends.base import GuardBackend
+from trustfold.guard.metrics import EVENTS, GuardMetrics
 from trustfold.rules.rules import BehaviourRules
 from trustfold.schemas import events as ev
 from trustfold.schemas.codec import decode_event, encode
 from trustfold.schemas.commands import BreakerForceOpen
-from trustfold.schemas.vocabulary import Status
+from trustfold.schemas.vocabulary import CallStatus
 from waiting import wait_until
 
 SECONDS = 30
@@ -57,9 +57,9 @@ def session() -> str:
 
 
 @asynccontextmanager
-async def started(side: Side, metrics: Metrics | None = None) -> AsyncIterator[Backend]:
+async def started(side: Side, metrics: GuardMetrics | None = None) -> AsyncIterator[GuardBackend]:
     """A backend that is connected, and is closed in the end."""
-    backend = side.backend(metrics or Metrics(), 1000)
+    backend = side.backend(metrics or GuardMetrics(), 1000)
     await backend.start(SECONDS)
     assert backend.connected
     try:
@@ -84,21 +84,21 @@ def message(session: str, text: str = "hello") -> ev.ModelText:
     return ev.ModelText(**envelope(session_id=session, text=text))
 
 
-def publish_repetitions(backend: Backend, session: str) -> None:
+def publish_repetitions(backend: GuardBackend, session: str) -> None:
     """So many equal calls that the folds answer with a nudge."""
     for _ in range(BehaviourRules().repetitive_calls.minor):
         call = {"session_id": session, "call_id": str(uuid4()), "tool_name": "read_file"}
         backend.publish(ev.ToolCallStarted(**envelope(**call), args=msgspec.Raw(b'{"path":"x"}')))
-        backend.publish(ev.ToolCallFinished(**envelope(**call), status=Status.SUCCESS, result_digest="d"))
+        backend.publish(ev.ToolCallFinished(**envelope(**call), status=CallStatus.SUCCESS, result_digest="d"))
 
 
-def open_circuit(backend: Backend, tool: str) -> None:
+def open_circuit(backend: GuardBackend, tool: str) -> None:
     """An operator's command, which the folds answer with a state."""
     order = envelope(key=f"tool:{tool}")
     backend.publish(BreakerForceOpen(**order | {"time": order["time"].isoformat()}))
 
 
-def is_open(backend: Backend, tool: str) -> bool:
+def is_open(backend: GuardBackend, tool: str) -> bool:
     """Whether the view holds the circuit as open."""
     return backend.view.circuit("w1", f"tool:{tool}", 0) is not None
 
@@ -118,7 +118,7 @@ def ids_of(events: list[bytes]) -> list[str]:
     return [decode_event(event).id for event in events]
 
 
-async def until(backend: Backend, holds: Callable[[], bool]) -> None:
+async def until(backend: GuardBackend, holds: Callable[[], bool]) -> None:
     """Wait by `changed` alone: each wait would outlast this test if nothing woke it."""
     async with asyncio.timeout(SECONDS):
         while True:
@@ -137,10 +137,12 @@ async def test_events_arrive_as_they_were_published(side: Side, session: str) ->
         ev.SessionStarted(**envelope(session_id=session, model="m1")),
         message(session, "grüße 😀 \u2028"),
         ev.ToolCallStarted(**envelope(**call), args=msgspec.Raw(b'{"path":"x","n":[1,2.5,null]}')),
-        ev.ToolCallFinished(**envelope(**call), status=Status.ERROR, error=ev.ErrorInfo(type="OSError", message="no")),
+        ev.ToolCallFinished(
+            **envelope(**call), status=CallStatus.ERROR, error=ev.ErrorInfo(type="OSError", message="no")
+        ),
         ev.SessionEnded(**envelope(session_id=session)),
     ]
-    metrics = Metrics()
+    metrics = GuardMetrics()
     async with started(side, metrics) as backend:
         for event in events:
             backend.publish(event)
@@ -151,7 +153,7 @@ async def test_events_arrive_as_they_were_published(side: Side, session: str) ->
 
 async def test_a_record_that_cannot_be_sent_holds_up_no_other(side: Side, session: str) -> None:
     """It raises nothing, and is counted."""
-    metrics = Metrics()
+    metrics = GuardMetrics()
     async with started(side, metrics) as backend:
         backend.publish(
             ev.ToolCallStarted(**envelope(session_id=session, call_id="c", tool_name="t"), annotations=object())
@@ -211,7 +213,7 @@ async def test_closing_delivers_what_is_buffered(side: Side, session: str) -> No
 async def test_closing_ends_at_whatever_moment(remote: Side, session: str, turns: int) -> None:
     """Also while an event is being taken up and nobody is there: no task outlives its cancellation."""
     remote.leave()
-    backend = remote.backend(Metrics(), 1000)
+    backend = remote.backend(GuardMetrics(), 1000)
     await backend.start(0)
     backend.publish(message(session))
     for _ in range(turns):
@@ -224,7 +226,7 @@ async def test_closing_ends_at_whatever_moment(remote: Side, session: str, turns
 async def test_who_is_away_at_the_start_gets_everything_later(remote: Side, session: str) -> None:
     """Nothing blocks or raises meanwhile; `start`, `changed` and `flush` come back in time, and `flush` says no."""
     remote.leave()
-    backend = remote.backend(Metrics(), 1000)
+    backend = remote.backend(GuardMetrics(), 1000)
     await backend.start(0.05)
     assert not backend.connected
     events = [message(session) for _ in range(20)]
@@ -265,7 +267,7 @@ async def test_who_leaves_is_noticed_and_waited_for(remote: Side, session: str) 
 async def test_a_full_buffer_drops_the_oldest_and_counts(remote: Side, session: str) -> None:
     """The latest arrive; what is lost is counted, to the event."""
     remote.leave()
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = remote.backend(metrics, 3)
     await backend.start(0.05)
     events = [message(session) for _ in range(20)]
@@ -285,7 +287,7 @@ def test_a_child_process_begins_anew(remote: Side, session: str) -> None:
     """It connects by itself with its first event; each process delivers its own, once."""
     with asyncio.Runner() as loop:
         remote.leave()
-        backend = remote.backend(Metrics(), 1000)
+        backend = remote.backend(GuardMetrics(), 1000)
         loop.run(backend.start(0.05))
         backend.publish(parents := message(session))
         childs = message(session)
@@ -303,7 +305,7 @@ def test_a_child_process_begins_anew(remote: Side, session: str) -> None:
         loop.run(backend.close())
 
 
-async def delivers(backend: Backend, event: ev.EventBase) -> bool:
+async def delivers(backend: GuardBackend, event: ev.EventBase) -> bool:
     """Whether a child publishes an event and is connected."""
     backend.publish(event)
     if not await backend.flush(SECONDS):

@@ -21,18 +21,18 @@ from trustfold.guard.backends import memory
 from trustfold.guard.backends.base import EventBuffer
 from trustfold.guard.backends.engine import _started
 from trustfold.guard.backends.memory import MemoryBackend
-from trustfold.guard.metrics import EVENTS, Metrics
+from trustfold.guard.metrics import EVENTS, GuardMetrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import MovableClock, guard_for_tests
 from trustfold.rules.rules import BehaviourRules
 from trustfold.schemas.commands import BreakerForceOpen
 from trustfold.schemas.events import TurnStarted
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.store_views import StoreViews
 
 
 def test_a_full_buffer_drops_the_oldest_and_counts() -> None:
     """What cannot be delivered for long is lost from its beginning, and nobody has to guess how much."""
-    metrics = Metrics()
+    metrics = GuardMetrics()
     buffer = EventBuffer(3, metrics)
     for n in range(5):
         buffer.add(n)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ async def test_embedded_starts_an_engine_and_a_second_guard_joins_it(tmp_path: P
                 break
         assert await one.flush()
         assert await two.flush()
-    with closing(Views.open(store)) as views:
+    with closing(StoreViews.open(store)) as views:
         assert any(key.startswith("breaker:") for key in views.states())
 
 
@@ -175,7 +175,7 @@ def test_an_engine_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
 def test_a_guard_in_memory_tells_what_falls_due() -> None:
     """A circuit that was forced open for a minute closes when the clock is looked at, without a further event."""
     clock = MovableClock()
-    backend = MemoryBackend(clock, Metrics())
+    backend = MemoryBackend(clock, GuardMetrics())
     order = BreakerForceOpen(
         schema_version="1.0", id="o1", time=clock.after(0), workspace_id="w1", key="tool:t", duration_s=60
     )
@@ -188,7 +188,7 @@ def test_a_guard_in_memory_tells_what_falls_due() -> None:
 
 def test_a_guard_in_memory_keeps_its_last_two_thousand_events() -> None:
     """Enough for any test to look at, and an end to what a server would pile up."""
-    backend = MemoryBackend(MovableClock(), Metrics(), Rules(enabled=False))
+    backend = MemoryBackend(MovableClock(), GuardMetrics(), Rules(enabled=False))
     for number in range(2_100):
         backend.publish(TurnStarted(schema_version="1.0", id=f"t{number}", time=START, session_id="s1"))
     assert len(backend.published) == 2_000

@@ -20,9 +20,9 @@ from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.metrics import SHADOW
 from trustfold.guard.result import ToolResult
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
-from trustfold.guard.tools import Tool
+from trustfold.guard.tools import ToolRegistration
 from trustfold.schemas.tool_envelopes import CallHints, ResultStatus, ToolCallEnvelope, ToolResultEnvelope
-from trustfold.schemas.vocabulary import Severity
+from trustfold.schemas.vocabulary import FailureSeverity
 
 
 class Answer(Exception):
@@ -36,26 +36,26 @@ class Answer(Exception):
 @pytest.mark.parametrize(
     ("error", "severity", "retriable"),
     [
-        (ConnectionResetError("reset"), Severity.TRANSIENT, True),
-        (TimeoutError(), Severity.TIMEOUT, True),
-        (OSError(110, "timed out"), Severity.TIMEOUT, True),
-        (Answer(408), Severity.TIMEOUT, True),
-        (Answer(425), Severity.TRANSIENT, True),
-        (Answer(429), Severity.TRANSIENT, True),
-        (Answer(500), Severity.SERVER_ERROR, True),
-        (Answer(501), Severity.SERVER_ERROR, False),
-        (Answer(503), Severity.SERVER_ERROR, True),
-        (Answer(504), Severity.TIMEOUT, True),
-        (Answer(400), Severity.INVALID_INPUT, False),
-        (Answer(403), Severity.PERMISSION, False),
-        (Answer(409), Severity.TRANSIENT, False),
-        (FileNotFoundError(2, "gone"), Severity.NOT_FOUND, False),
-        (ValueError("no such id"), Severity.INVALID_INPUT, False),
-        (MemoryError(), Severity.CRASH, False),
-        (RuntimeError("it just broke"), Severity.SERVER_ERROR, False),
+        (ConnectionResetError("reset"), FailureSeverity.TRANSIENT, True),
+        (TimeoutError(), FailureSeverity.TIMEOUT, True),
+        (OSError(110, "timed out"), FailureSeverity.TIMEOUT, True),
+        (Answer(408), FailureSeverity.TIMEOUT, True),
+        (Answer(425), FailureSeverity.TRANSIENT, True),
+        (Answer(429), FailureSeverity.TRANSIENT, True),
+        (Answer(500), FailureSeverity.SERVER_ERROR, True),
+        (Answer(501), FailureSeverity.SERVER_ERROR, False),
+        (Answer(503), FailureSeverity.SERVER_ERROR, True),
+        (Answer(504), FailureSeverity.TIMEOUT, True),
+        (Answer(400), FailureSeverity.INVALID_INPUT, False),
+        (Answer(403), FailureSeverity.PERMISSION, False),
+        (Answer(409), FailureSeverity.TRANSIENT, False),
+        (FileNotFoundError(2, "gone"), FailureSeverity.NOT_FOUND, False),
+        (ValueError("no such id"), FailureSeverity.INVALID_INPUT, False),
+        (MemoryError(), FailureSeverity.CRASH, False),
+        (RuntimeError("it just broke"), FailureSeverity.SERVER_ERROR, False),
     ],
 )
-def test_what_an_exception_says(error: Exception, severity: Severity, *, retriable: bool) -> None:
+def test_what_an_exception_says(error: Exception, severity: FailureSeverity, *, retriable: bool) -> None:
     """Severity as the folds see it, and whether another attempt may end differently (docs/design/guard.md#retries)."""
     failure = of_exception(error)
     assert (failure.severity, failure.retriable) == (severity, retriable)
@@ -368,7 +368,7 @@ def test_an_envelope_shows_what_a_tool_returned(status: ResultStatus, output: An
 )
 def test_events_of_a_tool_carry_what_was_declared_of_it(declared: dict[str, bool], hints: Any) -> None:
     """A declaration of no is one, too."""
-    assert Tool(name="t", **declared).hints == hints
+    assert ToolRegistration(name="t", **declared).hints == hints
 
 
 async def test_a_call_that_is_refused_unread_took_no_time() -> None:

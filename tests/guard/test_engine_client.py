@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 import pytest
 from story import START
-from trustfold.config import Settings
-from trustfold.errors import ConfigError, TookTooLong, Unreachable
+from trustfold.config import EnvironmentSettings
+from trustfold.errors import ConfigError, TargetUnreachable, TookTooLong
 from trustfold.guard.backends import base, http
 from trustfold.guard.backends.engine_client import EngineClient, EngineRefused
-from trustfold.guard.metrics import EVENTS, Metrics
+from trustfold.guard.metrics import EVENTS, GuardMetrics
 from trustfold.schemas.commands import BreakerForceOpen
 from trustfold.schemas.events import TurnStarted
 
@@ -135,7 +135,9 @@ def test_an_error_names_the_server_and_its_words(
 def test_nobody_or_nobody_in_time(server: Any) -> None:
     """The messages say which, who was asked and what to do."""
     nobody = EngineClient("http://user:secret@127.0.0.1:1", 20)
-    with pytest.raises(Unreachable, match=r"nothing answers at http://127\.0\.0\.1:1 \(.*refused\); is `trustfold up`"):
+    with pytest.raises(
+        TargetUnreachable, match=r"nothing answers at http://127\.0\.0\.1:1 \(.*refused\); is `trustfold up`"
+    ):
         nobody.request("GET", "/")
     with pytest.raises(TookTooLong, match="did not answer within 0 s; look at its log"):
         direct(server, 0.2).request("GET", "/silent")
@@ -153,7 +155,7 @@ def test_a_stream_yields_whole_lines(server: Any) -> None:
     assert list(direct(server).stream("/stream", silence_s=20)) == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
     lines = iter(direct(server).stream("/cut", silence_s=20))
     assert next(lines) == b'{"n":1}'
-    with pytest.raises(Unreachable):
+    with pytest.raises(TargetUnreachable):
         next(lines)
 
 
@@ -166,7 +168,7 @@ def test_a_silent_stream_ends(server: Any) -> None:
     stream, ended = direct(server).stream("/silent", silence_s=60), threading.Event()
 
     def read() -> None:
-        with pytest.raises(Unreachable):
+        with pytest.raises(TargetUnreachable):
             list(stream)
         ended.set()
 
@@ -207,12 +209,12 @@ def test_a_follower_outlives_answers_that_are_no_engines(monkeypatch: pytest.Mon
     def stream(_self: EngineClient, _path: str, **_options: Any) -> Any:
         if (line := next(lines, None)) is None:
             tried.set()
-            raise Unreachable("gone")
+            raise TargetUnreachable("gone")
         return OneLine(line)
 
     monkeypatch.setattr(EngineClient, "request", request)
     monkeypatch.setattr(EngineClient, "stream", stream)
-    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
+    backend = http.HttpBackend("http://127.0.0.1:1", GuardMetrics(), 10)
     backend._begin()
     assert tried.wait(60)
     assert not backend.connected
@@ -242,7 +244,7 @@ def test_events_stay_buffered_until_an_engine_takes_them(monkeypatch: pytest.Mon
     monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.001)
     answers = iter([foreign, b"<html>", foreign, b"<html>", counts(1, dead=1)])
     monkeypatch.setattr(EngineClient, "request", lambda *_args, **_options: next(answers))
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10)
     backend._post("/v1/events", [turn(1), turn(2)])
     assert metrics.value(EVENTS, "published") == 2
@@ -283,7 +285,7 @@ def test_a_fault_of_the_way_costs_no_event(
     The log says it once, with the server's own words.
     """
     came = answering(monkeypatch, status, status, status)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     backend._post("/v1/events", [turn(1), turn(2)])
     assert (len(came), len(set(came)), came[-1].count("\n")) == (4, 1, 1)
@@ -295,7 +297,7 @@ def test_a_fault_of_the_way_costs_no_event(
 
 def test_a_lasting_fault_is_logged_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Every `REPEAT_S` seconds, and at once when it comes back after a delivery."""
-    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token="t")
+    backend = http.HttpBackend("http://127.0.0.1:1", GuardMetrics(), 10, token="t")
     for repeat_s, expected in ((0.0, 3), (60.0, 1), (60.0, 1)):
         monkeypatch.setattr(http, "REPEAT_S", repeat_s)
         answering(monkeypatch, 401, 401, 401)
@@ -327,7 +329,7 @@ def test_a_firewall_that_refuses_an_events_content_costs_that_event_alone(
         return counts(len(ids))
 
     monkeypatch.setattr(EngineClient, "request", request)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     assert backend._post("/v1/events", [turn(n) for n in range(7)])
     assert taken == [f"t{n}" for n in range(7) if f"t{n}" not in refused]
@@ -344,7 +346,7 @@ def test_a_proxy_that_refuses_everything_costs_no_event(
 ) -> None:
     """Its own credentials, or an address that it has barred: it refuses a body without events as well."""
     came = answering(monkeypatch, *[status] * 6)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     assert backend._post("/v1/events", [turn(n) for n in range(events)])
     assert [len(body.split()) for body in came] == [events, 0] * 3 + [events]
@@ -356,7 +358,7 @@ def test_a_proxy_that_refuses_everything_costs_no_event(
 def test_a_proxy_that_changes_its_mind_costs_no_event(monkeypatch: pytest.MonkeyPatch, between: int) -> None:
     """It refuses an event, then lets an empty body pass: the event is sent once more before it is given up."""
     came = answering(monkeypatch, 403, 200, between, 503)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     backend._post("/v1/events", [turn()])
     assert metrics.value(EVENTS, "published") == 1
@@ -372,7 +374,7 @@ def test_orders_that_their_sender_may_not_give_are_not_repeated(
     """None of them: events do not wait for orders."""
     monkeypatch.setenv("TRUSTFOLD_OPERATOR_TOKEN", own_token)
     came = answering(monkeypatch, *statuses)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     backend._post("/v1/commands", [order("o1"), order("o2")])
     assert (len(came), metrics.value(EVENTS, "refused")) == (len(statuses), 2)
@@ -391,7 +393,7 @@ def test_events_that_are_too_large_together_are_sent_in_pieces(monkeypatch: pyte
         return counts(len(ids))
 
     monkeypatch.setattr(EngineClient, "request", request)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     backend._post("/v1/events", [turn(n) for n in range(7)])
     assert taken == ["t0", "t1", "t2", "t3", "t5", "t6"]
@@ -401,7 +403,7 @@ def test_events_that_are_too_large_together_are_sent_in_pieces(monkeypatch: pyte
 async def test_an_event_that_cannot_be_encoded_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the guard closes before its neighbours are delivered."""
 
-    def encode(one: Any, metrics: Metrics) -> bytes | None:
+    def encode(one: Any, metrics: GuardMetrics) -> bytes | None:
         return base.encoded(object() if one.id == "t1" else one, metrics)  # type: ignore[arg-type]
 
     monkeypatch.setattr(http, "encoded", encode)
@@ -411,17 +413,17 @@ async def test_an_event_that_cannot_be_encoded_is_counted_once(monkeypatch: pyte
     assert ended(metrics) == {"refused": 1, "undelivered": 1}
 
 
-def away(monkeypatch: pytest.MonkeyPatch, *events: TurnStarted) -> tuple[http.HttpBackend, Metrics]:
+def away(monkeypatch: pytest.MonkeyPatch, *events: TurnStarted) -> tuple[http.HttpBackend, GuardMetrics]:
     """A backend with buffered events, where nothing answers yet; pauses are as long as a test can be."""
     monkeypatch.setattr(http, "FIRST_PAUSE_S", 600.0)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     for event in events:
         backend.publish(event)
     return backend, metrics
 
 
-def ended(metrics: Metrics) -> dict[str, int]:
+def ended(metrics: GuardMetrics) -> dict[str, int]:
     """Number of events by what became of them."""
     results = ("published", "dropped", "refused", "undelivered")
     return {result: int(count) for result in results if (count := metrics.value(EVENTS, result))}
@@ -436,7 +438,7 @@ async def test_closing_without_a_connection_tries_once(monkeypatch: pytest.Monke
         if method == "GET" or not (closing.is_set() and answers):
             if method == "POST":
                 failed.set()
-            raise Unreachable("nothing answers")
+            raise TargetUnreachable("nothing answers")
         return counts(len(body.split()))
 
     monkeypatch.setattr(EngineClient, "request", request)
@@ -456,7 +458,7 @@ async def test_a_server_slower_than_the_close_is_counted_once(monkeypatch: pytes
 
     def request(_client: EngineClient, method: str, _path: str, body: bytes = b"", **_options: Any) -> bytes:
         if method == "GET":
-            raise Unreachable("nothing answers")
+            raise TargetUnreachable("nothing answers")
         if "t2" in (ids := ids_in(body)) and len(ids) == 1:
             asked.set()
             answer.wait(60)
@@ -502,7 +504,7 @@ def test_white_space_around_a_token_is_no_part_of_it(server: Any) -> None:
     """Files of secrets end with a line break."""
     direct(server).request("GET", "/state", token=" secret\n")
     assert server.seen[-1][2] == "Bearer secret"
-    assert Settings.from_env({"TRUSTFOLD_TOKEN": "secret\n"}).token == "secret"
+    assert EnvironmentSettings.from_env({"TRUSTFOLD_TOKEN": "secret\n"}).token == "secret"
 
 
 @pytest.mark.parametrize("token", ["one-secret\ntwo", "secret€", "secr\x00et"])
@@ -514,10 +516,10 @@ def test_a_token_that_no_header_carries_is_refused_without_showing_it(
         direct(server).request("GET", "/state", token=token)
     assert "secr" not in str(raised.value)
     with pytest.raises(ConfigError, match="ASCII in one line"):
-        http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token=token)
+        http.HttpBackend("http://127.0.0.1:1", GuardMetrics(), 10, token=token)
     monkeypatch.setattr(http.os, "environ", {"TRUSTFOLD_OPERATOR_TOKEN": token})
     with pytest.raises(ConfigError, match="TRUSTFOLD_OPERATOR_TOKEN"):
-        http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token="t")
+        http.HttpBackend("http://127.0.0.1:1", GuardMetrics(), 10, token="t")
 
 
 @pytest.mark.parametrize(("own_token", "sent"), [("", 2), ("another", 1)])
@@ -527,7 +529,7 @@ def test_events_do_not_wait_for_orders_whose_token_is_wrong(
     """Unless it is the token of the events, too."""
     monkeypatch.setenv("TRUSTFOLD_OPERATOR_TOKEN", own_token)
     came = answering(monkeypatch, 401)
-    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token="t")
+    backend = http.HttpBackend("http://127.0.0.1:1", GuardMetrics(), 10, token="t")
     backend._post("/v1/commands", [order("o1")])
     assert len(came) == sent
 
@@ -544,7 +546,7 @@ async def test_closing_while_the_token_is_refused(
 
     monkeypatch.setattr(EngineClient, "request", request)
     monkeypatch.setattr(http, "FIRST_PAUSE_S", 600.0)
-    metrics = Metrics()
+    metrics = GuardMetrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 3, token="t")
     for n in range(5):
         backend.publish(turn(n))
@@ -567,7 +569,7 @@ def test_a_state_that_ended_while_the_guard_was_away_is_forgotten(monkeypatch: p
     monkeypatch.setattr(
         EngineClient, "request", lambda *_, **_options: orjson.dumps({"states": next(answers), "offset": 7})
     )
-    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
+    backend = http.HttpBackend("http://127.0.0.1:1", GuardMetrics(), 10)
     assert backend._read_states() == 7
     assert len(backend.view.keys()) == 1
     backend._read_states()
@@ -576,7 +578,7 @@ def test_a_state_that_ended_while_the_guard_was_away_is_forgotten(monkeypatch: p
 
 def test_a_fork_leaves_what_its_parent_is_delivering() -> None:
     """The child neither sends it nor waits for it."""
-    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
+    backend = http.HttpBackend("http://127.0.0.1:1", GuardMetrics(), 10)
     backend.publish(turn())
     backend._under_way = 3
     assert backend.undelivered == 4

@@ -22,10 +22,10 @@ from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore,
 from trustfold.guard.idempotency.copies import MAX_RESULT_BYTES
 from trustfold.guard.idempotency.keys import computed_key, params_digest, receives_key
 from trustfold.guard.idempotency.record import DedupeRecord
-from trustfold.guard.privacy import Privacy
-from trustfold.guard.request import Call
+from trustfold.guard.privacy import PrivacyFilter
+from trustfold.guard.request import GuardedCall
 from trustfold.guard.testing import MovableClock, guard_for_tests
-from trustfold.guard.tools import Tool
+from trustfold.guard.tools import ToolRegistration
 from trustfold.schemas.tool_envelopes import ResultStatus
 from waiting import wait_until
 from warm_process import WarmProcess
@@ -35,10 +35,10 @@ def key_of(
     args: dict[str, Any], tool: str = "send", session: str = "s1", volatile: tuple[str, ...] = (), **who: str
 ) -> str | None:
     """Computed key of a call."""
-    call = Call(Tool(name=tool, volatile_params=frozenset(volatile)), args, session, "w1")
+    call = GuardedCall(ToolRegistration(name=tool, volatile_params=frozenset(volatile)), args, session, "w1")
     call.namespace, call.actor_id = who.get("namespace", "tools"), who.get("actor", "u1")
     call.tenant_id = who.get("tenant")
-    return computed_key(call, Privacy(), who.get("scope", "session"))
+    return computed_key(call, PrivacyFilter(), who.get("scope", "session"))
 
 
 def circular() -> list[Any]:
@@ -107,13 +107,13 @@ def test_a_key_does_not_depend_on_the_order_of_names(args: dict[str, Any], rando
     shuffled = list(args.items())
     random.shuffle(shuffled)
     assert key_of(args) == key_of(dict(shuffled))
-    call, other = (Call(Tool(name="t"), given, "s", "w") for given in (args, dict(shuffled)))
-    assert params_digest(call, Privacy()) == params_digest(other, Privacy())
+    call, other = (GuardedCall(ToolRegistration(name="t"), given, "s", "w") for given in (args, dict(shuffled)))
+    assert params_digest(call, PrivacyFilter()) == params_digest(other, PrivacyFilter())
 
 
 def test_a_keyed_digest_cannot_be_guessed() -> None:
     """With a secret of the deployment the same arguments have another digest."""
-    assert Privacy(b"secret").args_digest({"pin": 1234}) != Privacy().args_digest({"pin": 1234})
+    assert PrivacyFilter(b"secret").args_digest({"pin": 1234}) != PrivacyFilter().args_digest({"pin": 1234})
 
 
 class Counting:
@@ -459,7 +459,7 @@ async def test_calls_that_need_each_others_end_do_not_wait_forever() -> None:
 )
 def test_a_tool_receives_its_key_in_a_header_of_that_name(headers: dict[Any, Any], received: bool) -> None:
     """The very key of the call, under a name that tools read it by."""
-    call = Call(Tool(name="post"), {"url": "https://example.com", "headers": headers}, "s1", "w1")
+    call = GuardedCall(ToolRegistration(name="post"), {"url": "https://example.com", "headers": headers}, "s1", "w1")
     call.given_key = "k"
     assert receives_key(call, lambda url, headers: None) is received
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trustfold.guard import ToolGuard
 from trustfold.guard.json_view import clean_text, is_big, json_form, json_view
-from trustfold.guard.privacy import Privacy
+from trustfold.guard.privacy import PrivacyFilter
 from trustfold.guard.testing import guard_for_tests, published
 from trustfold.schemas.codec import decode_event
 
@@ -155,4 +155,4 @@ def test_what_counts_as_big(value: Any, *, big: bool) -> None:
 def test_a_published_error_message_has_at_most_five_hundred_characters() -> None:
     """Its beginning says what went wrong."""
     told = "it broke; " * 200
-    assert Privacy(send_errors=True).message(told, {}) == told[:500]
+    assert PrivacyFilter(send_errors=True).message(told, {}) == told[:500]

@@ -17,9 +17,9 @@ from secret_kinds import FEW, INNOCENTS, KINDS, words_of
 from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
 from trustfold.guard.privacy import canonical, secrets_in
 from trustfold.guard.testing import guard_for_tests
-from trustfold.security.redaction import HIDDEN, RULES, Text, redact, redact_record, redact_text
+from trustfold.security.redaction import HIDDEN, RULES, SearchedText, redact, redact_record, redact_text
 from trustfold.security.secret_patterns.names import is_secret_name
-from trustfold.security.secret_patterns.shapes import Shape
+from trustfold.security.secret_patterns.shapes import SecretShape
 from trustfold.security.secret_patterns.tokens import TOKENS
 
 
@@ -79,15 +79,15 @@ def test_a_text_is_shown_without_its_secret() -> None:
         assert secret not in repr(value)
 
 
-SHAPES = [(number, one) for number, one in enumerate(RULES) if isinstance(one, Shape)]
+SHAPES = [(number, one) for number, one in enumerate(RULES) if isinstance(one, SecretShape)]
 
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(st.sampled_from(SHAPES).flatmap(lambda rule: st.tuples(st.just(rule), words_of(rule[1].pattern))))
-def test_the_quick_look_misses_nothing(drawn: tuple[tuple[int, Shape], bytes]) -> None:
+def test_the_quick_look_misses_nothing(drawn: tuple[tuple[int, SecretShape], bytes]) -> None:
     """A rule is tried on every text that it would hide a part of; `tests/patterns/test_needles.py` has the proof."""
     (rule, shape), word = drawn
-    text = Text(word)
+    text = SearchedText(word)
     token = shape in TOKENS
     if any(
         (not token or re.search(rb"[0-9A-Z]", match.group())) and (shape.check is None or shape.check(match, text.raw))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from guard_kit import code_of, works
 from trustfold.errors import ConfigError
-from trustfold.guard import ExecutionGuarantees, Tool, ToolGuard
+from trustfold.guard import ExecutionGuarantees, ToolGuard, ToolRegistration
 from trustfold.guard.testing import MovableClock, decided, published
 from trustfold.schemas.decisions import NudgeIssued
 from trustfold.schemas.settings import SettingsOverrides
@@ -280,7 +280,7 @@ async def test_ids_that_are_none_are_replaced(guard: ToolGuard) -> None:
 
 async def test_money_and_time_are_limits_too(guard: ToolGuard, clock: MovableClock) -> None:
     """A call costs what its tool says; time is what the clock says, and calls get no more of it than is left."""
-    guard.tools.add(Tool(name="pricey", cost_usd=0.6))
+    guard.tools.add(ToolRegistration(name="pricey", cost_usd=0.6))
     async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
         spent = [await session.call("pricey", works, {"n": n}) for n in range(3)]
         assert [one.ok for one in spent] == [True, False, False]
@@ -301,7 +301,7 @@ async def test_money_and_time_are_limits_too(guard: ToolGuard, clock: MovableClo
 
 async def test_a_limit_may_be_spent_to_the_last_cent(guard: ToolGuard) -> None:
     """What reaches a limit is within it, whatever binary fractions make of the sum; what goes beyond ends it."""
-    guard.tools.add(Tool(name="dime", cost_usd=0.1))
+    guard.tools.add(ToolRegistration(name="dime", cost_usd=0.1))
     async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
         spent = [await session.call("dime", works, {"n": n}) for n in range(10)]
         assert all(one.ok for one in spent)

@@ -16,9 +16,9 @@ import pytest
 from guard_kit import Gated, GraphInterrupt, HttpError, SlowStore, Stub, code_of
 from local_redis import LocalRedis
 from trustfold.guard import (
+    ChangeSettlement,
     DedupePolicy,
     RedisDedupeStore,
-    Settlement,
     SqliteDedupeStore,
     SyncToolGuard,
     ToolGuard,
@@ -159,8 +159,8 @@ def test_a_computed_key_is_settled_by_its_arguments() -> None:
 
 
 ANSWERS: dict[str, tuple[Callable[..., Any], str, int]] = {
-    "it was made": (lambda *_: Settlement("done", "found"), "found", 1),
-    "it was not": (lambda *_: Settlement("failed"), "receipt", 2),
+    "it was made": (lambda *_: ChangeSettlement("done", "found"), "found", 1),
+    "it was not": (lambda *_: ChangeSettlement("failed"), "receipt", 2),
     "not known yet": (lambda *_: None, UNKNOWN, 1),
     "no answer": (Stub(OSError()).run, UNKNOWN, 1),
     "nonsense": (lambda *_: True, UNKNOWN, 1),

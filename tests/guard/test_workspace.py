@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trustfold.guard import workspace
-from trustfold.guard.workspace import Evidence, Workspaces, workspace_digest
+from trustfold.guard.workspace import DigestEvidence, WorkspaceDigests, workspace_digest
 
 AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 PATIENT_S = 20.0
@@ -319,7 +319,7 @@ async def test_a_project_that_was_too_slow_is_left_alone_for_a_while(
         return None if len(asked) == 1 else "w1:0"
 
     monkeypatch.setattr(workspace, "workspace_digest", slow)
-    workspaces = Workspaces(monotonic=lambda: now[0])
+    workspaces = WorkspaceDigests(monotonic=lambda: now[0])
     assert [await workspaces.digest(str(project)) for _ in range(3)] == [None] * 3
     assert asked == [str(project)]
     now[0] += workspace.PAUSE_S
@@ -331,7 +331,7 @@ async def test_a_project_that_was_too_slow_is_left_alone_for_a_while(
 
 def test_an_equal_state_is_stated_only_if_nothing_else_can_have_changed() -> None:
     """A database, a service or an ignored file changes without a trace in the project: then nothing is proof."""
-    evidence = Evidence()
+    evidence = DigestEvidence()
     assert evidence.state("a") == "a"
     assert evidence.state("a") == "a"
     evidence.succeeded("Bash", {"command": "grep -rn todo src"})

@@ -19,8 +19,8 @@ import pytest
 from recorded import record, replayed, rows, told
 from story import Story
 from trustfold.history.catalogue import connect, save
-from trustfold.history.filters import EVERYTHING, Filters
-from trustfold.history.memory import Memory
+from trustfold.history.filters import EVERYTHING, HistoryFilters
+from trustfold.history.memory import ColumnMemory
 from trustfold.history.queries import ask, run
 from trustfold.history.reports import BY_NAME, QUESTIONS
 from two_days import MODELS, two_days
@@ -47,7 +47,7 @@ class Lived:
         """The catalogue of all of it."""
         return connect(self.root, threads=2)
 
-    def ask(self, query: str, filters: Filters = EVERYTHING) -> Rows:
+    def ask(self, query: str, filters: HistoryFilters = EVERYTHING) -> Rows:
         """Answer of the catalogue."""
         if filters == EVERYTHING:
             return self.connection.execute(query).fetchall()
@@ -118,11 +118,12 @@ def test_nudges_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path)
     causes = {body["id"]: body for body in (orjson.loads(value) for _, value in story.records)}
     decisions = [orjson.loads(one.value or b"") for one in replayed(story.records) if one.topic == "nudges"]
     judged = {one["nudge_id"]: one["effective"] for one in decisions if one["type"] == "nudge.judged"}
-    expected: defaultdict[Filters, Counter[str]] = defaultdict(Counter)
+    expected: defaultdict[HistoryFilters, Counter[str]] = defaultdict(Counter)
     for one in (one for one in decisions if one["type"] == "nudge.issued"):
         of = [causes[cause] for cause in one["caused_by"]]
-        for filters in {EVERYTHING, *(Filters(models=(body["model"],)) for body in of),
-                        *(Filters(tools=(body["tool_name"],)) for body in of if "tool_name" in body)}:  # fmt: skip
+        by_model = {HistoryFilters(models=(body["model"],)) for body in of}
+        by_tool = {HistoryFilters(tools=(body["tool_name"],)) for body in of if "tool_name" in body}
+        for filters in {EVERYTHING} | by_model | by_tool:
             delivered = delays[one["session_id"]] <= 60_000
             known = delivered and one["id"] in judged
             expected[filters] += Counter(
@@ -130,7 +131,7 @@ def test_nudges_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path)
             )
     assert {filters.tools for filters in expected} >= {("bash",), ("write",), ("fetch",)}
     query = "SELECT sum(issued), sum(delivered), sum(judged), sum(effective) FROM nudge_effectiveness"
-    memory = Memory(tmp_path)
+    memory = ColumnMemory(tmp_path)
     assert memory.refresh()
     for filters, counts in expected.items():
         with connect(tmp_path, filters=filters, query=query) as files, memory.connection(filters) as kept:
@@ -301,7 +302,7 @@ def test_false_asks_of_every_model_and_tool_counted_again(seed: int, tmp_path: P
                 false[one["model"], one["tool_name"]] += bool(
                     answer.get("granted") and ended.get("status") == "success"
                 )
-    memory = Memory(tmp_path)
+    memory = ColumnMemory(tmp_path)
     assert memory.refresh()
     query = "SELECT model, tool_name, count(*), count(*) FILTER (for_nothing) FROM asks GROUP BY ALL"
     with connect(tmp_path, query=query) as files, memory.connection() as kept:
@@ -366,7 +367,7 @@ def test_what_needs_somebody_now(tmp_path: Path) -> None:
     assert ("escalated", "search", ["trustfold reset 'search' --workspace 'w1'"]) in found
     assert ("stuck", "s1", None) in found
     assert len(found) == 2
-    early = Filters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))
+    early = HistoryFilters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))
     with connect(tmp_path, filters=early) as history:
         assert run(history, columns)[1] == []
 
@@ -380,7 +381,7 @@ def test_filters_narrow_outages(tmp_path: Path) -> None:
     told(tmp_path, story)
 
     def found(**named: str) -> set[tuple[str, str]]:
-        filters = Filters(**{f"{name}s": (value,) for name, value in named.items()})
+        filters = HistoryFilters(**{f"{name}s": (value,) for name, value in named.items()})
         with connect(tmp_path, filters=filters) as history:
             _, answer = run(history, "SELECT kind, subject FROM incidents")
         return set(answer)
@@ -406,7 +407,7 @@ def test_incidents_are_ranked_before_they_are_read(tmp_path: Path) -> None:
 def test_memory_ranks_the_same_incidents_as_the_files(tmp_path: Path) -> None:
     """Servers leave out what no other page needs."""
     told(tmp_path, Story().fails("search", http_status=503, times=6))
-    memory = Memory(tmp_path)
+    memory = ColumnMemory(tmp_path)
     memory.refresh()
     with memory.connection() as kept, connect(tmp_path) as history:
         assert run(kept, "FROM incidents") == run(history, "FROM incidents")
@@ -430,15 +431,15 @@ def test_an_outage_names_its_service_and_its_tool(lived: Lived) -> None:
 
 
 PLACE = ("workspace_id", "tool_name", "model")
-PASSES: dict[str, tuple[Filters, Callable[[Body], bool]]] = {
-    "since": (Filters(since=MIDDLE), lambda one: at(one) >= MIDDLE),
-    "until": (Filters(until=MIDDLE), lambda one: at(one) < MIDDLE),
-    "workspace": (Filters(workspaces=("team-1",)), lambda one: one["workspace_id"] == "team-1"),
-    "tool": (Filters(tools=("bash", "read_file")), lambda one: one["tool_name"] in {"bash", "read_file"}),
-    "model": (Filters(models=("large-1",)), lambda one: one["model"] == "large-1"),
-    "session": (Filters(sessions=("session-07", "it's")), lambda one: one["session_id"] == "session-07"),
+PASSES: dict[str, tuple[HistoryFilters, Callable[[Body], bool]]] = {
+    "since": (HistoryFilters(since=MIDDLE), lambda one: at(one) >= MIDDLE),
+    "until": (HistoryFilters(until=MIDDLE), lambda one: at(one) < MIDDLE),
+    "workspace": (HistoryFilters(workspaces=("team-1",)), lambda one: one["workspace_id"] == "team-1"),
+    "tool": (HistoryFilters(tools=("bash", "read_file")), lambda one: one["tool_name"] in {"bash", "read_file"}),
+    "model": (HistoryFilters(models=("large-1",)), lambda one: one["model"] == "large-1"),
+    "session": (HistoryFilters(sessions=("session-07", "it's")), lambda one: one["session_id"] == "session-07"),
     "all": (
-        Filters(MIDDLE, None, ("team-1",), ("bash",), ("small-3",)),
+        HistoryFilters(MIDDLE, None, ("team-1",), ("bash",), ("small-3",)),
         lambda one: at(one) >= MIDDLE and tuple(map(one.get, PLACE)) == ("team-1", "bash", "small-3"),
     ),
 }  # fmt: skip
@@ -468,7 +469,7 @@ def test_filters_hold_in_every_question(name: str, lived: Lived) -> None:
 
 def test_decisions_pass_with_the_events_behind_them(lived: Lived) -> None:
     """All steps of a key pass together, so that its outage keeps its end; patterns pass with their calls."""
-    by_tool = lived.ask("SELECT subject, recovered IS NULL FROM outages", Filters(tools=("http_request",)))
+    by_tool = lived.ask("SELECT subject, recovered IS NULL FROM outages", HistoryFilters(tools=("http_request",)))
     everything = lived.ask("SELECT subject, recovered IS NULL FROM outages")
     assert set(by_tool) == {row for row in everything if "search.example.com" in row[0]}
     tools = {one["id"]: one.get("tool_name") for one in lived.events}
@@ -477,16 +478,16 @@ def test_decisions_pass_with_the_events_behind_them(lived: Lived) -> None:
         for one in lived.decisions
         if one["type"] == "pattern.detected" and "bash" in {tools.get(cause) for cause in one["caused_by"]}
     }
-    assert {row[0] for row in lived.ask("SELECT id FROM patterns", Filters(tools=("bash",)))} == expected
+    assert {row[0] for row in lived.ask("SELECT id FROM patterns", HistoryFilters(tools=("bash",)))} == expected
     assert expected
 
 
 def test_the_present_is_where_the_record_ends_whatever_is_filtered(lived: Lived) -> None:
     """A tool that was not called for a day is not judged by a day of its own."""
     end = max(map(at, lived.events)).replace(tzinfo=None)
-    for filters in (EVERYTHING, Filters(tools=("bash",)), Filters(sessions=("session-00",))):
+    for filters in (EVERYTHING, HistoryFilters(tools=("bash",)), HistoryFilters(sessions=("session-00",))):
         assert lived.ask("FROM recorded_until", filters) == [(end,)]
-    assert lived.ask("FROM recorded_until", Filters(until=MIDDLE)) == [(MIDDLE.replace(tzinfo=None),)]
+    assert lived.ask("FROM recorded_until", HistoryFilters(until=MIDDLE)) == [(MIDDLE.replace(tzinfo=None),)]
 
 
 def test_several_histories_are_one(lived: Lived, tmp_path: Path) -> None:

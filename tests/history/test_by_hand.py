@@ -14,11 +14,11 @@ from trustfold.history.catalogue import connect
 from trustfold.history.charts import objects
 from trustfold.history.findings import finding
 from trustfold.history.queries import ask as answer
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.reports import BY_NAME
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.recording.files import record_files
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from two_days import two_days
 
 Body = dict[str, Any]
@@ -33,7 +33,7 @@ class Hand:
         self.events: dict[str, Body] = {}
         self.calls: list[Body] = []
         self.decisions: list[Body] = []
-        topology = LocalTopology(Rules())
+        topology = LocalTopology(RuleSet())
         seen: set[str] = set()
         outputs = [output for line in lines for output in self._fold(topology, line)]
         for output in (*outputs, *topology.tick(topology.stream_time)):
@@ -128,8 +128,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     lines = [value for _, value in two_days()] if request.param == "two_days" else lines_of(request.param)
     file = folder / "events.ndjson"
     file.write_bytes(b"\n".join(lines))
-    recorder = Recorder(folder / "h")
-    record_files(recorder, (str(file),), Rules())
+    recorder = PartitionRecorder(folder / "h")
+    record_files(recorder, (str(file),), RuleSet())
     recorder.close()
     with connect(folder / "h", threads=2) as connection:
         yield Hand(lines), connection

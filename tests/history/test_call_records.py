@@ -11,12 +11,12 @@ from recorded import TRACE_NAMES, lines_of, replayed, rows
 from scenarios import ALL
 from trustfold.config import RuleFiles
 from trustfold.history.catalogue import connect
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.sessions.calls import calls_of
 from trustfold.history.sessions.recorded import recorded_session
 from trustfold.projections.emitter import is_record_of_call
 from trustfold.recording.files import record_files
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from two_days import two_days
 
 RULES = """
@@ -32,14 +32,14 @@ MOST = 9_000
 COLUMNS = "id, call_id, failure_key, tool_class, outcome, verdict, severity, signature, summary, same_result, step"
 
 
-def rules_of(folder: Path) -> Rules:
+def rules_of(folder: Path) -> RuleSet:
     """The rules, from a file."""
     file = folder / "rules.toml"
     file.write_text(RULES)
     return RuleFiles(file).load()
 
 
-def told_by_replay(lines: list[bytes], rules: Rules) -> list[tuple[Any, ...]]:
+def told_by_replay(lines: list[bytes], rules: RuleSet) -> list[tuple[Any, ...]]:
     """Every record of a call that a replay writes, as a row."""
     bodies = [
         orjson.loads(one.value)
@@ -52,11 +52,11 @@ def told_by_replay(lines: list[bytes], rules: Rules) -> list[tuple[Any, ...]]:
     return sorted(dict.fromkeys(found), key=str)
 
 
-def told_by_history(root: Path, lines: list[bytes], rules: Rules) -> list[tuple[Any, ...]]:
+def told_by_history(root: Path, lines: list[bytes], rules: RuleSet) -> list[tuple[Any, ...]]:
     """Every call of the history of the same events."""
     file = root / "run.ndjson"
     file.write_bytes(b"\n".join(lines))
-    recorder = Recorder(root / "history")
+    recorder = PartitionRecorder(root / "history")
     record_files(recorder, (str(file),), rules)
     recorder.close()
     found = rows(root / "history", f"SELECT {COLUMNS} FROM tool_calls")
@@ -77,7 +77,7 @@ def test_history_and_replay_agree_on_every_call(name: str, tmp_path: Path) -> No
     assert told_by_history(tmp_path, lines, rules) == expected
     if name == "two days":
         assert len(expected) > 900
-        assert expected != told_by_replay(lines, Rules())
+        assert expected != told_by_replay(lines, RuleSet())
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from story import Story
 from trustfold.history.catalogue import connect, relations
 from trustfold.history.files import data_files
 from trustfold.history.queries import ask
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.reports import QUESTIONS
 
 
@@ -95,7 +95,7 @@ def test_a_record_written_again_after_a_restart_counts_once(tmp_path: Path) -> N
     """A worker that crashed writes records of calls again, at new offsets; the recorder was restarted between."""
     values = calls_in(Story().works("compute", {"q": 1}, times=5).records)
     for first in (0, 5):
-        recorder = Recorder(tmp_path)
+        recorder = PartitionRecorder(tmp_path)
         recorder.own("outcomes", 0)
         for offset, value in enumerate(values[: 2 + first], first):
             recorder.add("outcomes", 0, offset, ARRIVED, None, value)
@@ -146,7 +146,7 @@ def test_outputs_written_twice_count_once(tmp_path: Path) -> None:
     story = an_outage()
     told(tmp_path / "once", story)
     record(tmp_path / "twice", story.records)
-    recorder = Recorder(tmp_path / "twice")
+    recorder = PartitionRecorder(tmp_path / "twice")
     repeated = [output for output in replayed(story.records) if output.topic == "breakers"]
     start = recorder.own("breakers", 0)
     for number, output in enumerate(repeated):

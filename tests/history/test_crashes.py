@@ -14,10 +14,10 @@ from busy_agents import busy_agents
 from recorded import rows
 from trustfold.history.catalogue import connect
 from trustfold.history.files import TEMPORARY, data_files
-from trustfold.history.recorder import Recorder
-from trustfold.rules.rules import Rules
+from trustfold.history.recorder import PartitionRecorder
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.store_views import StoreViews
 from warm_process import WarmProcess
 
 KILLS = 10
@@ -118,7 +118,7 @@ def test_a_killed_recorder_loses_and_doubles_nothing(seed: int, tmp_path: Path) 
     recorded = rows(root, "SELECT \"offset\", record->>'$.id' FROM recorded_events ORDER BY 1")
     assert [offset for offset, _ in recorded] == list(range(len(lines)))
     assert all(f'"id":"{made}"'.encode() in line for (_, made), line in zip(recorded, lines, strict=True))
-    Recorder(root).close()
+    PartitionRecorder(root).close()
     assert list((root / TEMPORARY).iterdir()) == [], "what the killed ones left is gone"
 
 
@@ -145,7 +145,7 @@ def test_killed_at_any_change_of_the_directory_it_loses_and_doubles_nothing(tmp_
 def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
     """`trustfold record` killed ten times: row counts and ids of every topic are those of the log and the outputs."""
     store, root = tmp_path / "store.sqlite", tmp_path / "history"
-    with EmbeddedEngine.open(store, Rules()) as engine:
+    with EmbeddedEngine.open(store, RuleSet()) as engine:
         values = [value for _, value in busy_agents(20, 60)]
         for first in range(0, len(values), 100):
             engine.ingest(values[first : first + 100], arrived_ms=1_767_607_200_000 + first)
@@ -159,7 +159,7 @@ def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
             spin(chance.random() * 0.15)
             process.send_signal(signal.SIGKILL)
     subprocess.run([*map(str, command), "--once"], check=True, capture_output=True)
-    tail = Views.open(store)
+    tail = StoreViews.open(store)
     log, outputs = tail.log(0, 1_000_000), tail.outputs(0, 1_000_000)
     tail.close()
     expected = sorted((one.topic, one.offset) for one in log)

@@ -19,10 +19,10 @@ from recorded import ARRIVED, DAY_MS, one, rows, small_event
 from trustfold.history import compaction, event_rows, files, parquet
 from trustfold.history import recorder as recorder_module
 from trustfold.history.errors import HistoryError, HistoryFull
-from trustfold.history.files import SOURCE, TEMPORARY, Workshop, counted, data_files
+from trustfold.history.files import SOURCE, TEMPORARY, ScratchFolder, counted, data_files
 from trustfold.history.parquet import RECORDED_TOPICS
 from trustfold.history.queries import stream
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.schemas.examples import EXAMPLES
 
 NUMBERS = [
@@ -50,7 +50,9 @@ FIELDS = [
 ]
 
 
-def writes(recorder: Recorder, *values: bytes | None, topic: str = "events", arrived_ms: int = ARRIVED) -> None:
+def writes(
+    recorder: PartitionRecorder, *values: bytes | None, topic: str = "events", arrived_ms: int = ARRIVED
+) -> None:
     """Take a topic and record values of it, from its next offset on."""
     following = recorder.own(topic, 0)
     for offset, value in enumerate(values, following):
@@ -87,7 +89,7 @@ def test_whatever_stands_in_a_record_it_becomes_a_row(
         for fields in (body, body | {"args": result}, body | {"result": result})
     ]
     root = tmp_path_factory.mktemp("history")
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     writes(recorder, *(value.encode() for value in values), topic=topic, arrived_ms=arrived_ms)
     recorder.close()
     assert rows(root, f"SELECT count(*) FROM recorded_{topic.replace('-', '_')}") == [(3,)]
@@ -96,7 +98,7 @@ def test_whatever_stands_in_a_record_it_becomes_a_row(
 
 def test_a_record_that_is_too_large_keeps_its_place(tmp_path: Path) -> None:
     """No reader takes it either, and it would not fit into what waits."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     writes(recorder, b'{"id":"c1","reason":"' + b"x" * 8_000_000 + b'"}', topic="commands")
     recorder.close()
     assert rows(tmp_path, "SELECT fault, size > 8000000, record FROM recorded_commands") == [("too_large", True, None)]
@@ -108,7 +110,7 @@ def test_a_fault_of_ours_keeps_the_place_of_the_event(tmp_path: Path, monkeypatc
     def broken(*_: object) -> None:
         raise ArithmeticError
 
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(event_rows, "_encode", broken)
         writes(recorder, small_event(0))
@@ -120,7 +122,7 @@ def test_a_fault_of_ours_keeps_the_place_of_the_event(tmp_path: Path, monkeypatc
 
 def test_an_arrival_in_another_unit_is_unknown(tmp_path: Path) -> None:
     """A publisher that stamps its records in nanoseconds stops nobody; they lie with the day of their recording."""
-    recorder = Recorder(tmp_path, clock=lambda: ARRIVED / 1000)
+    recorder = PartitionRecorder(tmp_path, clock=lambda: ARRIVED / 1000)
     writes(recorder, small_event(0), arrived_ms=ARRIVED * 1_000_000)
     recorder.close()
     assert one(tmp_path, "SELECT arrived, date::VARCHAR AS date FROM recorded_events") == {
@@ -132,7 +134,7 @@ def test_an_arrival_in_another_unit_is_unknown(tmp_path: Path) -> None:
 def test_a_clock_that_is_set_back_delays_nothing(tmp_path: Path) -> None:
     """What waits is written, though by the clock it has not begun to wait."""
     now = [1000.0]
-    recorder = Recorder(tmp_path, clock=lambda: now[0], flush_s=30)
+    recorder = PartitionRecorder(tmp_path, clock=lambda: now[0], flush_s=30)
     recorder.own("events", 0)
     recorder.add("events", 0, 0, ARRIVED, None, small_event(0))
     assert not recorder.due
@@ -150,7 +152,7 @@ def test_a_file_system_that_fails_anywhere_loses_nothing(
     """Each call in turn fails once; it is told as one sentence, and afterwards every row is there once."""
     for nth in range(30):
         root = tmp_path / str(nth)
-        recorder = Recorder(root, max_rows=10)
+        recorder = PartitionRecorder(root, max_rows=10)
         recorder.own("events", 0)
         for offset in range(3):
             recorder.add("events", 0, offset, ARRIVED + offset * DAY_MS, None, small_event(offset))
@@ -169,7 +171,7 @@ def test_a_file_system_that_fails_anywhere_loses_nothing(
     pytest.fail("more calls than expected")
 
 
-def _told_at(recorder: Recorder) -> HistoryError | None:
+def _told_at(recorder: PartitionRecorder) -> HistoryError | None:
     try:
         recorder.flush()
     except HistoryError as error:
@@ -198,7 +200,7 @@ def _fails_once(patched: pytest.MonkeyPatch, call: str, nth: int, error: OSError
 def test_a_directory_that_is_taken_away_is_told(tmp_path: Path) -> None:
     """In a sentence, when something is written and when the recorder ends."""
     root = tmp_path / "history"
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     writes(recorder, small_event(0))
     shutil.rmtree(root)
     with pytest.raises(HistoryError, match="cannot be written"):
@@ -208,7 +210,7 @@ def test_a_directory_that_is_taken_away_is_told(tmp_path: Path) -> None:
 
 def test_a_new_folder_is_as_durable_as_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name is flushed before anybody commits what the files hold."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     flushed: list[str] = []
     real = os.fsync
 
@@ -225,7 +227,7 @@ def test_a_new_folder_is_as_durable_as_what_is_in_it(tmp_path: Path, monkeypatch
 
 def test_a_damaged_file_is_named_and_stops_no_tidying(tmp_path: Path) -> None:
     """A file of no bytes says that something is recorded which is not: the next start tells; what runs goes on."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     for number in range(compaction.ENOUGH):
         writes(recorder, small_event(number))
     damaged = tmp_path / "events" / "date=2026-01-05" / "0-3-3.parquet"
@@ -233,7 +235,7 @@ def test_a_damaged_file_is_named_and_stops_no_tidying(tmp_path: Path) -> None:
     assert recorder.tidy().merged == 0
     writes(recorder, small_event(8))
     recorder.close()
-    again = Recorder(tmp_path)
+    again = PartitionRecorder(tmp_path)
     with pytest.raises(HistoryError, match=r"0-3-3\.parquet.*move it elsewhere if it is damaged"):
         again.own("events", 0)
     again.close()
@@ -244,7 +246,7 @@ def test_wide_rows_are_merged_and_looked_back_at_within_bounds(tmp_path: Path, m
     """Long arguments fit well into a small file and not at all into memory."""
     monkeypatch.setattr(parquet, "MEMORY", "256MB")
     monkeypatch.setattr(recorder_module, "LOOK_BACK_BYTES", 8_000_000)
-    recorder = Recorder(tmp_path, max_bytes=1 << 30)
+    recorder = PartitionRecorder(tmp_path, max_bytes=1 << 30)
     recorder.own("events", 0)
     for offset in range(8000):
         call = {"type": "tool_call.started", "call_id": f"c{offset}", "tool_name": "t", "args": {"text": "y" * 20_000}}
@@ -253,7 +255,7 @@ def test_wide_rows_are_merged_and_looked_back_at_within_bounds(tmp_path: Path, m
             recorder.flush()
     assert recorder.tidy().merged == 16
     recorder.close()
-    again = Recorder(tmp_path)
+    again = PartitionRecorder(tmp_path)
     assert again.own("events", 0) == 8000
     again.add("events", 0, 8000, ARRIVED, None, small_event(7999))
     again.flush()
@@ -265,7 +267,7 @@ def test_a_day_that_another_process_has_just_emptied_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recorders of other partitions delete the folders of days that hold nothing any more."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     real = files._make
     emptied: list[Path] = []
 
@@ -295,7 +297,7 @@ def test_strange_names_in_a_history_are_passed_over(tmp_path: Path) -> None:
 def test_a_source_that_was_not_written_whole(left: bytes, tmp_path: Path) -> None:
     """Nothing is written again; noise belongs to nobody."""
     (tmp_path / SOURCE).write_bytes(left)
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     if left:
         with pytest.raises(HistoryError.__bases__[0], match="holds the history of"):
             recorder.from_source("store A")
@@ -308,12 +310,12 @@ def test_a_source_that_was_not_written_whole(left: bytes, tmp_path: Path) -> Non
 def test_recorders_that_start_at_the_same_moment_keep_their_workshops(tmp_path: Path) -> None:
     """None takes the folder of another one for abandoned."""
     for _ in range(20):
-        made: list[Workshop] = []
+        made: list[ScratchFolder] = []
         barrier = threading.Barrier(8)
 
-        def start(made: list[Workshop] = made, barrier: threading.Barrier = barrier) -> None:
+        def start(made: list[ScratchFolder] = made, barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
-            made.append(Workshop(tmp_path))
+            made.append(ScratchFolder(tmp_path))
 
         threads = [threading.Thread(target=start) for _ in range(8)]
         for thread in threads:

@@ -10,9 +10,9 @@ import orjson
 from recorded import one, record, replayed, rows, told
 from story import Story
 from trustfold.history.catalogue import connect
-from trustfold.history.filters import Filters
+from trustfold.history.filters import HistoryFilters
 from trustfold.history.queries import ask
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.reports import BY_NAME
 
 
@@ -23,7 +23,7 @@ def appended_to(story: Story) -> list[bytes]:
 
 def written(root: Path, topic: str, bodies: list[dict[str, Any]], *, times: int = 1) -> None:
     """Decisions as they came from a worker, all of them several times if it crashed in between."""
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     first = recorder.own(topic, 0)
     for number, body in enumerate(bodies * times):
         recorder.add(topic, 0, first + number, -1, None, orjson.dumps({"time": "2026-01-05T10:00:00Z"} | body))
@@ -241,7 +241,7 @@ def test_a_loop_costs_what_is_left_of_it(tmp_path: Path) -> None:
     told(tmp_path, story)
     middle = story.now - timedelta(seconds=7)
     query = "SELECT wasted_calls, wasted_usd, longest FROM cost_of_loops"
-    assert rows(tmp_path, query, filters=Filters(since=middle)) == [(2, 1.0, 6)]
+    assert rows(tmp_path, query, filters=HistoryFilters(since=middle)) == [(2, 1.0, 6)]
 
 
 def test_what_a_model_made_is_among_its_failures(tmp_path: Path) -> None:

@@ -18,24 +18,24 @@ from trustfold.history.catalogue import connect, narrow, relations
 from trustfold.history.compaction import tidy
 from trustfold.history.errors import HistoryError
 from trustfold.history.files import data_files
-from trustfold.history.filters import Filters
-from trustfold.history.memory import Memory
+from trustfold.history.filters import HistoryFilters
+from trustfold.history.memory import ColumnMemory
 from trustfold.history.parquet import ParquetWriter
 from trustfold.history.queries import ask
-from trustfold.history.recorder import Recorder
-from trustfold.history.reports import QUESTIONS, Question
+from trustfold.history.recorder import PartitionRecorder
+from trustfold.history.reports import QUESTIONS, CatalogueQuestion
 from trustfold.web.dashboard.models import _MODELS
-from trustfold.web.dashboard.tool import _TOOLS, Subject
+from trustfold.web.dashboard.tool import _TOOLS, PageSubject
 from two_days import two_days
 
 MIDDLE = datetime(2026, 1, 6, 6, tzinfo=UTC)
 FILTERS = (
-    Filters(since=MIDDLE),
-    Filters(until=MIDDLE, tools=("bash",)),
-    Filters(since=MIDDLE, models=("large-1",)),
-    Filters(workspaces=("default",), sessions=("s1", "session-1")),
+    HistoryFilters(since=MIDDLE),
+    HistoryFilters(until=MIDDLE, tools=("bash",)),
+    HistoryFilters(since=MIDDLE, models=("large-1",)),
+    HistoryFilters(workspaces=("default",), sessions=("s1", "session-1")),
 )
-SUBJECT = Subject.of("bash")
+SUBJECT = PageSubject.of("bash")
 OF_PAGES = (
     _TOOLS,
     _MODELS,
@@ -63,16 +63,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def memory(root: Path) -> Iterator[Memory]:
+def memory(root: Path) -> Iterator[ColumnMemory]:
     """All of it in memory."""
-    made = Memory(root)
+    made = ColumnMemory(root)
     assert made.refresh()
     yield made
     made.close()
 
 
 @pytest.mark.slow
-def test_every_question_is_answered_as_from_the_files(root: Path, memory: Memory) -> None:
+def test_every_question_is_answered_as_from_the_files(root: Path, memory: ColumnMemory) -> None:
     """Those of the catalogue and those of pages; under every kind of filter from the same records."""
     with connect(root, threads=2) as files, memory.connection() as kept:
         for question in (*QUESTIONS, *OF_PAGES):
@@ -97,7 +97,7 @@ def placed(connection: DuckDBPyConnection, view: str) -> list[tuple[Any, ...]]:
     return sorted(connection.execute(f"SELECT {read} FROM {view}").fetchall())
 
 
-def counted(memory: Memory, query: str = COUNT) -> tuple[int, ...]:
+def counted(memory: ColumnMemory, query: str = COUNT) -> tuple[int, ...]:
     """One row of its catalogue."""
     with memory.connection() as connection:
         return connection.execute(query).fetchall()[0]
@@ -110,7 +110,7 @@ def from_files(root: Path, query: str = COUNT) -> tuple[int, ...]:
 
 def small(root: Path, first: int, last: int) -> None:
     """Record events of these numbers, as one file."""
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     recorder.own("events", 0)
     for number in range(first, last):
         recorder.add("events", 0, number, -1, None, small_event(number))
@@ -120,7 +120,7 @@ def small(root: Path, first: int, last: int) -> None:
 
 def test_what_is_recorded_later_is_taken_once(tmp_path: Path) -> None:
     """Also when its files are merged, before or after they were taken, and when the merged ones are deleted."""
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     small(tmp_path, 0, 3)
     assert made.refresh()
     small(tmp_path, 3, 5)
@@ -152,8 +152,8 @@ def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) 
     story.finished(call, "deploy")
     story.fails("make", {"target": "all"}).works("bash", {"command": "vi"}).works("make", {"target": "all"})
     story.works("read", {"path": "a"}, times=3)
-    made = Memory(tmp_path)
-    recorder = Recorder(tmp_path)
+    made = ColumnMemory(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("events", 0)
     recorder.own("outcomes", 0)
     for offset, (_, value) in enumerate(story.records):
@@ -190,11 +190,11 @@ def test_retries_of_calls_that_the_engine_closed_count(tmp_path: Path) -> None:
     story.after(minutes=30).tick()
     story.works("make", {"target": "all"})
     closed, again = calls_in(story.records)
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("outcomes", 0)
     recorder.add("outcomes", 0, 0, -1, None, closed)
     recorder.flush()
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     made.refresh()
     recorder.add("outcomes", 0, 1, -1, None, again)
     recorder.flush()
@@ -210,7 +210,7 @@ def test_a_loop_is_of_the_model_that_began_to_repeat_itself(tmp_path: Path) -> N
     story = Story(model="large-1").works("read", {"path": "a"}, times=2)
     story.model = "small-1"
     story.works("read", {"path": "a"}, times=2)
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("outcomes", 0)
     for offset, value in enumerate(calls_in(story.records)):
         recorder.add("outcomes", 0, offset, -1, None, value)
@@ -218,7 +218,7 @@ def test_a_loop_is_of_the_model_that_began_to_repeat_itself(tmp_path: Path) -> N
     recorder.close()
     repeated = next(file.path for file in data_files(tmp_path, "outcomes") if file.first == 1)
     repeated.rename(tmp_path / repeated.name)
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     made.refresh()
     (tmp_path / repeated.name).rename(repeated)
     made.refresh()
@@ -231,7 +231,7 @@ def test_questions_about_calls_read_no_other_events(tmp_path: Path) -> None:
     """A finish that came twice, and what could not be read, is kept apart and counts as in the files."""
     story = Story().works("bash", times=3).fails("make", {"target": "all"})
     values = [value for _, value in story.records]
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("events", 0)
     recorder.own("outcomes", 0)
     for offset, value in enumerate([*values, *values, b"no JSON", b'{"type": "tool_call.finished"}']):
@@ -240,7 +240,7 @@ def test_questions_about_calls_read_no_other_events(tmp_path: Path) -> None:
         recorder.add("outcomes", 0, offset, -1, None, value)
     recorder.flush()
     recorder.close()
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     assert made.refresh()
     assert counted(made) == from_files(tmp_path) == (len(values), 4, 0)
     every = "SELECT count(*), count(*) FILTER (repeated), count(fault), count(type) FROM recorded_events"
@@ -257,7 +257,7 @@ def test_what_is_deleted_for_its_age_is_gone(tmp_path: Path) -> None:
     """And the rest stays."""
     small(tmp_path, 0, 4)
     small(tmp_path, 4, 6)
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     made.refresh()
     min(data_files(tmp_path), key=lambda file: file.first).path.unlink()
     made.refresh()
@@ -269,7 +269,7 @@ def test_a_long_history_is_left_in_its_files(tmp_path: Path) -> None:
     """And taken when it has become shorter."""
     small(tmp_path, 0, 4)
     small(tmp_path, 4, 6)
-    made = Memory(tmp_path, most_rows=5)
+    made = ColumnMemory(tmp_path, most_rows=5)
     assert not made.refresh()
     min(data_files(tmp_path), key=lambda file: file.first).path.unlink()
     assert made.refresh()
@@ -281,7 +281,7 @@ def test_a_damaged_file_leaves_nothing_half_taken(tmp_path: Path) -> None:
     """What could be read counts once when the file is mended."""
     told(tmp_path, Story().works("bash", times=3))
     small(tmp_path, 100, 104)
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     file = max(data_files(tmp_path, "events"), key=lambda one: one.last).path
     whole = file.read_bytes()
     file.write_bytes(b"PAR1 and no more")
@@ -297,7 +297,7 @@ def test_a_damaged_file_leaves_nothing_half_taken(tmp_path: Path) -> None:
 def test_a_query_goes_on_while_more_is_taken(tmp_path: Path) -> None:
     """It sees the history as it was when it began."""
     small(tmp_path, 0, 10)
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     made.refresh()
     with made.connection() as connection:
         cursor = connection.execute("SELECT id FROM events")
@@ -305,7 +305,9 @@ def test_a_query_goes_on_while_more_is_taken(tmp_path: Path) -> None:
         small(tmp_path, 10, 20)
         made.refresh()
         assert len(cursor.fetchall()) == 9
-        assert ask(connection, Question("all", "?", "SELECT count(*) FROM events LIMIT $limit"), 1).rows == [(20,)]
+        assert ask(connection, CatalogueQuestion("all", "?", "SELECT count(*) FROM events LIMIT $limit"), 1).rows == [
+            (20,)
+        ]
     made.close()
 
 
@@ -313,16 +315,16 @@ def test_decisions_are_seen_with_their_causes(tmp_path: Path, monkeypatch: pytes
     """A reader between two steps of a refresh sees the history as it was: a filter by tool would miss decisions."""
     story = Story()
     told(tmp_path, story.works("bash"))
-    made = Memory(tmp_path)
+    made = ColumnMemory(tmp_path)
     made.refresh()
-    name_causes = Memory._name_causes
+    name_causes = ColumnMemory._name_causes
     seen: list[tuple[int, ...]] = []
 
-    def looked_at(memory: Memory) -> None:
+    def looked_at(memory: ColumnMemory) -> None:
         seen.append(counted(memory))
         name_causes(memory)
 
-    monkeypatch.setattr(Memory, "_name_causes", looked_at)
+    monkeypatch.setattr(ColumnMemory, "_name_causes", looked_at)
     before = counted(made)
     record(tmp_path, Story(session="s2").fails("bash", times=5).records, live=True)
     made.refresh()

@@ -14,7 +14,7 @@ from trustfold.errors import ConfigError
 from trustfold.history.catalogue import connect, statements
 from trustfold.history.errors import HistoryError
 from trustfold.history.locations import address_of
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 
 KEPT = Path("s3://kept/team [a]/it's")
 
@@ -112,5 +112,5 @@ def test_nothing_is_recorded_into_an_object_store(tmp_path: Path, monkeypatch: p
     """No directory of that name is made instead."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="writes into a directory"):
-        Recorder(Path("s3://bucket/history"))
+        PartitionRecorder(Path("s3://bucket/history"))
     assert list(tmp_path.iterdir()) == []

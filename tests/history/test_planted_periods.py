@@ -8,15 +8,15 @@ from pathlib import Path
 from recorded import rows, told
 from story import START, Story
 from trustfold.history.catalogue import connect
-from trustfold.history.filters import Filters
+from trustfold.history.filters import HistoryFilters
 from trustfold.history.queries import ask
 from trustfold.history.reports import BY_NAME
-from trustfold.history.summary import Share, counts, numbers
+from trustfold.history.summary import PeriodShare, counts, numbers
 
 HALF = START.replace(tzinfo=None) + timedelta(minutes=30)
 
 
-def counted(root: Path, begin: datetime = HALF) -> dict[str, Share]:
+def counted(root: Path, begin: datetime = HALF) -> dict[str, PeriodShare]:
     """Counts of a summary, before and after a time."""
     with connect(root, threads=2) as connection:
         return counts(connection, begin)
@@ -35,7 +35,7 @@ def test_a_session_that_was_stuck_without_a_call_is_among_the_sessions(tmp_path:
     stuck = rows(tmp_path, "SELECT count(DISTINCT session_id) FROM patterns")[0][0]
     assert stuck == 12
     found = counted(tmp_path, datetime(2026, 1, 1))  # noqa: DTZ001 - as the catalogue gives times
-    assert found["stuck"] == Share(12, 22, 0, 0)
+    assert found["stuck"] == PeriodShare(12, 22, 0, 0)
     assert numbers(found, 0, comparable=False)
 
 
@@ -45,7 +45,7 @@ def test_calls_for_nothing_belong_to_the_period_in_which_they_were_made(tmp_path
     story.works("status", {"of": "build"}, result="pending", times=14)
     story.after(minutes=40).works("status", {"of": "build"}, result="pending", times=2)
     told(tmp_path, story)
-    assert counted(tmp_path)["wasted"] == Share(2, 2, 13, 14)
+    assert counted(tmp_path)["wasted"] == PeriodShare(2, 2, 13, 14)
     assert (counted(tmp_path)["seconds"].hits, counted(tmp_path)["seconds"].hits_before) == (0, 1)
 
 
@@ -55,7 +55,7 @@ def test_what_lies_in_the_future_belongs_to_no_period(tmp_path: Path) -> None:
     story.now = datetime.now(UTC) + timedelta(days=400)
     story.moved(session="s2").fails("teleport", times=12)
     told(tmp_path, story, decisions=False)
-    assert counted(tmp_path, datetime(2026, 1, 1))["failures"] == Share(0, 2, 0, 0)  # noqa: DTZ001
+    assert counted(tmp_path, datetime(2026, 1, 1))["failures"] == PeriodShare(0, 2, 0, 0)  # noqa: DTZ001
     assert rows(tmp_path, "SELECT name FROM new_things(INTERVAL 1000 DAY) WHERE kind = 'tool'") == [("read_file",)]
 
 
@@ -67,7 +67,7 @@ def test_a_model_that_nobody_named_is_asked_for_as_unknown(tmp_path: Path) -> No
     told(tmp_path, story)
     for model, failed in (("unknown", 2), ("m", 3)):
         query = "SELECT model, failures FROM model_tool_matrix"
-        assert rows(tmp_path, query, filters=Filters(models=(model,))) == [(model, failed)]
+        assert rows(tmp_path, query, filters=HistoryFilters(models=(model,))) == [(model, failed)]
 
 
 def test_sessions_with_a_large_share_for_nothing_come_before_long_ones_that_fail_as_all_do(tmp_path: Path) -> None:

@@ -16,18 +16,18 @@ from trustfold.errors import ConfigError
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.projections.calls.signatures import telling_line
 from trustfold.rules.calls import ToolRules
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.events import Event, ToolCallFinished
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
-from trustfold.schemas.vocabulary import Severity
+from trustfold.schemas.vocabulary import FailureSeverity
 
 
-def feed(recorder: Recorder, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
+def feed(recorder: PartitionRecorder, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
     """Events whose id and offset are their number."""
     for number in numbers:
         recorder.add("events", 0, number, arrived_ms, b"s1", small_event(number))
@@ -45,7 +45,7 @@ def names(root: Path) -> list[str]:
 
 def test_a_file_is_named_by_its_partition_and_offsets(tmp_path: Path) -> None:
     """Topic and day of arrival are folders, the range is the name."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     assert recorder.own("events", 0) == 0
     feed(recorder, range(10))
     assert recorder.flush() == {("events", 0): 10}
@@ -57,7 +57,7 @@ def test_a_file_is_named_by_its_partition_and_offsets(tmp_path: Path) -> None:
 def test_a_restart_goes_on_after_the_last_name_and_ignores_what_it_has(tmp_path: Path) -> None:
     """Reading the log again from its beginning doubles nothing."""
     for stop in (4, 9, 9, 15):
-        recorder = Recorder(tmp_path)
+        recorder = PartitionRecorder(tmp_path)
         following = recorder.own("events", 0)
         feed(recorder, range(stop))
         assert following <= stop
@@ -69,7 +69,7 @@ def test_a_restart_goes_on_after_the_last_name_and_ignores_what_it_has(tmp_path:
 
 def test_what_was_not_flushed_is_read_again(tmp_path: Path) -> None:
     """Rows that only waited are gone with the process, and their offsets are free."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("events", 0)
     feed(recorder, range(5))
     recorder.flush()
@@ -80,7 +80,7 @@ def test_what_was_not_flushed_is_read_again(tmp_path: Path) -> None:
 
 def test_a_new_day_begins_a_new_file_and_a_late_record_stays_with_its_neighbours(tmp_path: Path) -> None:
     """Offsets of a file are one stretch, whatever the clocks of the brokers say."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("events", 0)
     feed(recorder, range(3))
     feed(recorder, range(3, 5), arrived_ms=ARRIVED + DAY_MS)
@@ -166,7 +166,7 @@ def test_a_mark_on_a_dead_letter_is_no_dead_letter(tmp_path: Path) -> None:
     story = Story()
     story.records.append(("events", b"{"))
     told(tmp_path, story)
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.own("dead-letters", 7)
     recorder.add("dead-letters", 7, 0, ARRIVED, b"x", orjson.dumps(EXAMPLES["dead_letter.republished"]))
     recorder.flush()
@@ -238,9 +238,9 @@ def test_of_two_severities_as_frequent_the_worse_one_is_shown(tmp_path: Path, or
 def test_every_severity_has_a_rank(tmp_path: Path) -> None:
     """In the order of the vocabulary, from the worst one."""
     told(tmp_path, Story().works("bash"))
-    named = ", ".join(f"('{one}')" for one in Severity)
+    named = ", ".join(f"('{one}')" for one in FailureSeverity)
     query = f"SELECT severity FROM (VALUES {named}) AS named(severity) ORDER BY severity_rank(severity) DESC"
-    assert rows(tmp_path, query) == [(str(one),) for one in Severity]
+    assert rows(tmp_path, query) == [(str(one),) for one in FailureSeverity]
 
 
 def test_an_event_sent_twice_counts_once(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_an_event_sent_twice_counts_once(tmp_path: Path) -> None:
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Whoever looks at `full` never lets more wait than was agreed."""
-    recorder = Recorder(tmp_path, max_rows=50, max_bytes=1 << 30)
+    recorder = PartitionRecorder(tmp_path, max_rows=50, max_bytes=1 << 30)
     recorder.own("events", 0)
     waited = 0
     for number in range(500):
@@ -270,7 +270,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 def test_a_full_disk_stops_reading_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says so, nothing half-written stays, and with room again the same rows are written."""
-    recorder = Recorder(tmp_path, max_rows=10)
+    recorder = PartitionRecorder(tmp_path, max_rows=10)
     recorder.own("events", 0)
     recorder.own("nudges", 0)
     feed(recorder, range(10))
@@ -295,12 +295,12 @@ def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """A file in the way, or no right to write, is one sentence."""
     (tmp_path / "history").write_text("")
     with pytest.raises(HistoryError, match="cannot be written"):
-        Recorder(tmp_path / "history")
+        PartitionRecorder(tmp_path / "history")
 
 
 def test_two_recorders_never_write_the_same_partition(tmp_path: Path) -> None:
     """The second is told; when the first lets go, it goes on where the first stopped."""
-    first, second = Recorder(tmp_path), Recorder(tmp_path)
+    first, second = PartitionRecorder(tmp_path), PartitionRecorder(tmp_path)
     first.own("events", 0)
     with pytest.raises(HistoryTaken, match="another process records partition 0 of events"):
         second.own("events", 0)
@@ -314,7 +314,7 @@ def test_two_recorders_never_write_the_same_partition(tmp_path: Path) -> None:
 
 def test_histories_of_two_sources_do_not_mix(tmp_path: Path) -> None:
     """Offsets mean something only within one source."""
-    recorder = Recorder(tmp_path)
+    recorder = PartitionRecorder(tmp_path)
     recorder.from_source("store A")
     recorder.from_source("store A")
     with pytest.raises(ConfigError, match="holds the history of store A, this is store B"):
@@ -345,7 +345,7 @@ def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
 
 def test_failures_judged_otherwise_are_told_with_who_decided(tmp_path: Path) -> None:
     """By the rules of the tool in force, and by the publisher; others are not listed."""
-    rules = Rules(tools=ToolRules(failures={"charge": {"InsufficientFundsError": "answer"}}))
+    rules = RuleSet(tools=ToolRules(failures={"charge": {"InsufficientFundsError": "answer"}}))
     story = Story()
     for error in (
         {"type": "InsufficientFundsError"},

@@ -15,14 +15,14 @@ import pytest
 from recorded import record, replayed
 from trustfold.history.catalogue import connect
 from trustfold.history.charts import picture
-from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.filters import EVERYTHING, HistoryFilters
 from trustfold.history.findings import finding
 from trustfold.history.queries import ask
-from trustfold.history.report_page import SHOWN, Report, report_page
-from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, against_before
+from trustfold.history.report_page import SHOWN, ReportContent, report_page
+from trustfold.history.reports import BY_NAME, QUESTIONS, QuestionAnswer, against_before
 from trustfold.history.summary import (
-    Period,
-    Share,
+    PeriodShare,
+    SummaryPeriod,
     counts,
     look_here_first,
     numbers,
@@ -61,14 +61,16 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 
 
 @pytest.fixture(scope="module")
-def answers(lived: Lived) -> dict[str, Answer]:
+def answers(lived: Lived) -> dict[str, QuestionAnswer]:
     """All answers over the two days."""
     with connect(lived.root, threads=2) as connection:
         return {question.name: ask(connection, question, 400) for question in QUESTIONS}
 
 
-@pytest.mark.parametrize("filters", [EVERYTHING, Filters(since=MIDDLE)])
-def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(lived: Lived, filters: Filters) -> None:
+@pytest.mark.parametrize("filters", [EVERYTHING, HistoryFilters(since=MIDDLE)])
+def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(
+    lived: Lived, filters: HistoryFilters
+) -> None:
     """Also where the filtered time begins after that change; before the first one nothing is claimed."""
     changes: dict[tuple[str, str, str], list[tuple[datetime, str, str]]] = {}
     for one in lived.decisions:
@@ -98,7 +100,7 @@ def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(liv
 def test_no_state_is_claimed_before_the_first_record(lived: Lived) -> None:
     """However early the chosen time begins: nobody knows what was before."""
     first = min(naive(one["time"]) for one in lived.decisions) - timedelta(days=2)
-    with connect(lived.root, threads=2, filters=Filters(since=MIDDLE - timedelta(days=400))) as connection:
+    with connect(lived.root, threads=2, filters=HistoryFilters(since=MIDDLE - timedelta(days=400))) as connection:
         (began,) = connection.execute("SELECT min(began) FROM state_spans").fetchall()[0]
     assert began > first
 
@@ -122,7 +124,7 @@ def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived) -> None:
     issued = [one for one in lived.decisions if one["type"] == "nudge.issued"]
     assert [found["calls"].hits, found["calls"].hits_before] == both(calls)
     (failed, failed_before), (every, every_before) = both(failures), both(calls)
-    assert found["failures"] == Share(failed, every, failed_before, every_before)
+    assert found["failures"] == PeriodShare(failed, every, failed_before, every_before)
     assert [found["stuck"].hits, found["stuck"].hits_before] == both(stuck, "session_id")
     assert [found["stuck"].trials, found["stuck"].trials_before] == both(calls, "session_id")
     helped = {one["nudge_id"] for one in judged if one["effective"]}
@@ -133,11 +135,11 @@ def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived) -> None:
 
 def test_a_change_has_the_interval_of_the_textbook() -> None:
     """Newcombe's example; few calls have none; what is worse depends on what is counted."""
-    share = Share(56, 70, 48, 80)
+    share = PeriodShare(56, 70, 48, 80)
     assert share.change == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
     assert (share.verdict(), share.verdict(more_is_worse=False)) == ("worse", "better")
-    assert Share(3, 3, 0, 100).change is None
-    assert Share(11, 100, 10, 100).verdict() == ""
+    assert PeriodShare(3, 3, 0, 100).change is None
+    assert PeriodShare(11, 100, 10, 100).verdict() == ""
 
 
 def test_the_period_is_what_was_asked_for(lived: Lived) -> None:
@@ -150,7 +152,7 @@ def test_the_period_is_what_was_asked_for(lived: Lived) -> None:
     assert not whole.comparable
     assert (last.end - last.begin, last.begin - last.before) == (timedelta(hours=12), timedelta(hours=12))
     assert (asked.begin, asked.begin - asked.before) == (naive(MIDDLE), asked.end - naive(MIDDLE))
-    told = numbers({"failures": Share(1, 10)}, 3, comparable=False)
+    told = numbers({"failures": PeriodShare(1, 10)}, 3, comparable=False)
     assert [(one.value, one.before) for one in told[:2]] == [("3", ""), ("10 %", "")]
 
 
@@ -165,11 +167,11 @@ def test_a_new_failure_is_new_against_the_period_before(lived: Lived) -> None:
     assert not {row[1:2] for row in new.rows} & set(known)
 
 
-def test_what_needs_somebody_stands_before_what_got_worse_and_what_is_new(answers: dict[str, Answer]) -> None:
+def test_what_needs_somebody_stands_before_what_got_worse_and_what_is_new(answers: dict[str, QuestionAnswer]) -> None:
     """Ranked, bounded, and the rest is counted."""
     now = answers["now"]
     many = now._replace(rows=now.rows * 9)
-    worse = Answer(
+    worse = QuestionAnswer(
         BY_NAME["worse"],
         ["kind", "name", "rate", "failures", "calls", "failures_before", "calls_before"],
         [("tool", "http_request", 0.1, 13, 124, 2, 82)],
@@ -184,7 +186,7 @@ def test_what_needs_somebody_stands_before_what_got_worse_and_what_is_new(answer
     assert not look_here_first({})
 
 
-def test_every_question_says_its_finding(answers: dict[str, Answer]) -> None:
+def test_every_question_says_its_finding(answers: dict[str, QuestionAnswer]) -> None:
     """One sentence each, also of nothing, and of a part it says so."""
     for answer in answers.values():
         assert len(finding(answer)) > 3, answer.question.name
@@ -199,19 +201,19 @@ def test_a_row_without_a_value_has_no_bar() -> None:
     """A nudge that was never judged has not failed to help."""
     columns = "nudge issued rate rate_low rate_high delivered judged effective false_alarms".split()
     rows = [("a gentle", 3, 0.5, 0.1, 0.9, 3, 2, 1, 0), ("b gentle", 2, None, None, None, 0, 0, 0, 0)]
-    drawn = picture(Answer(BY_NAME["nudges"], columns, rows, 4))
+    drawn = picture(QuestionAnswer(BY_NAME["nudges"], columns, rows, 4))
     assert drawn.svg.count("<g><title>") == 1
     assert "50 % (1/2), 10 % to 90 %" in drawn.svg
     assert drawn.notes == ("1 row has no rate and no bar.", "The plot is of 2 rows; 4 are left out.")
 
 
-def test_the_page_is_ordered_linked_and_needs_nothing(answers: dict[str, Answer]) -> None:
+def test_the_page_is_ordered_linked_and_needs_nothing(answers: dict[str, QuestionAnswer]) -> None:
     """Numbers, then what to look at, then pictures; decisions last; every link has its end; no script is allowed."""
     begin = datetime(2026, 1, 5)  # noqa: DTZ001
-    period = Period(begin, begin + timedelta(days=1), begin + timedelta(days=2))
-    told = numbers({"failures": Share(9, 20, 1, 20)}, 1, comparable=True)
+    period = SummaryPeriod(begin, begin + timedelta(days=1), begin + timedelta(days=2))
+    told = numbers({"failures": PeriodShare(9, 20, 1, 20)}, 1, comparable=True)
     text = report_page(
-        Report("T", period, None, "tool <b>", MADE, told, look_here_first(answers), list(answers.values()))
+        ReportContent("T", period, None, "tool <b>", MADE, told, look_here_first(answers), list(answers.values()))
     )
     places = [
         text.index(part) for part in ('class="numbers"', "Look here first", 'id="now"', 'id="failures"', 'id="recent"')

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from recorded import ARRIVED, DAY_MS, rows
 from recorded import small_event as event
-from trustfold.history.compaction import Tidied, tidy
+from trustfold.history.compaction import CompactionResult, tidy
 from trustfold.history.files import DataFile, counted, data_files
 from trustfold.history.parquet import ParquetWriter
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 
 
 def small_files(root: Path, count: int, *, day: int = 0, first: int = 0) -> None:
     """Files of three events each."""
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     recorder.own("events", 0)
     for number in range(count):
         for offset in range(first + number * 3, first + number * 3 + 3):
@@ -31,7 +31,7 @@ def offsets(root: Path) -> list[int]:
     return [row[0] for row in rows(root, 'SELECT "offset" FROM recorded_events ORDER BY 1')]
 
 
-def tidied(root: Path, today: str, keep_days: int | None = None, grace_s: float = 0) -> Tidied:
+def tidied(root: Path, today: str, keep_days: int | None = None, grace_s: float = 0) -> CompactionResult:
     """One round."""
     writer = ParquetWriter(root)
     try:
@@ -43,7 +43,7 @@ def tidied(root: Path, today: str, keep_days: int | None = None, grace_s: float 
 def test_small_files_become_one_and_are_deleted_later(tmp_path: Path) -> None:
     """Between merge and deletion both lie there, and every row counts once."""
     small_files(tmp_path, 10)
-    assert tidied(tmp_path, "2026-01-05") == Tidied(merged=10, covered=0, expired=0)
+    assert tidied(tmp_path, "2026-01-05") == CompactionResult(merged=10, covered=0, expired=0)
     assert len(list(data_files(tmp_path))) == 11
     assert offsets(tmp_path) == list(range(30))
     assert tidied(tmp_path, "2026-01-05", grace_s=3600).covered == 0

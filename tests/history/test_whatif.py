@@ -14,11 +14,11 @@ from fixed_rules import Rules
 from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
 from refolded import compared, lenient, nervous, watchful
 from story import Story
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.whatif import decisions
-from trustfold.history.whatif.decisions import Comparison, Difference, what_of
+from trustfold.history.whatif.decisions import DecisionDifferences, OutputComparison, what_of
 from trustfold.recording.store import StoreRecording
-from trustfold.streams.embedded.engine import EmbeddedEngine, Request
+from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest
 
 NAMES = frozenset({"id", "caused_by", "pattern_id", "nudge_id", "fingerprint"})
 """Fields that name events, outputs and results."""
@@ -32,7 +32,7 @@ MOST = 4_000
 DECISIONS = frozenset({"escalations", "breakers", "nudges", "suggestions"})
 
 
-def difference(root: Path, other: Rules, **options: Any) -> tuple[Difference, int, int]:
+def difference(root: Path, other: Rules, **options: Any) -> tuple[DecisionDifferences, int, int]:
     """What other rules would have decided; how many recorded decisions were decided again, and how many there are."""
     told = compared(root, other, **options)
     return told.difference, told.recorded.again, told.recorded.count
@@ -65,7 +65,7 @@ def by_hand(records: list[tuple[str, bytes]], other: Rules) -> dict[str, Counter
     }
 
 
-def counted(found: Difference) -> dict[str, Counter[str]]:
+def counted(found: DecisionDifferences) -> dict[str, Counter[str]]:
     """The same counts as the difference has them."""
     return {
         how: Counter({what: number for what, kind in found.kinds.items() if (number := getattr(kind, how))})
@@ -148,7 +148,7 @@ def test_what_waits_for_a_counterpart_is_bounded(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(decisions, "OPEN", 3)
     story = Story()
     story.fails("deploy", times=40)
-    found = Comparison(examples=2)
+    found = OutputComparison(examples=2)
     outputs = list(replayed(story.records))
     for output in outputs:
         found.take([output], [])
@@ -170,8 +170,8 @@ def test_settings_are_folded_again_where_they_stood(tmp_path: Path) -> None:
     story.fails("search", times=3)
     with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
         for topic, value in story.records:
-            engine.submit([Request(topic, [value])], arrived_ms=ARRIVED)
-    recorder = Recorder(tmp_path / "history")
+            engine.submit([SubmitRequest(topic, [value])], arrived_ms=ARRIVED)
+    recorder = PartitionRecorder(tmp_path / "history")
     copying = StoreRecording(recorder, tmp_path / "store.sqlite")
     copying.run(threading.Event(), once=True)
     copying.close()

@@ -15,21 +15,21 @@ from msgspec import structs
 from recorded import replayed, told
 from refolded import compared, lenient, nervous
 from story import Story
-from trustfold.history.filters import Filters
-from trustfold.history.whatif.compare import Told
-from trustfold.history.whatif.incidents import Incident, Incidents, shifts
-from trustfold.rules.rules import Ladder
+from trustfold.history.filters import HistoryFilters
+from trustfold.history.whatif.compare import ShiftReport
+from trustfold.history.whatif.incidents import FoldIncident, IncidentCollector, shifts
+from trustfold.rules.rules import SeverityLadder
 
 SWAPPED = {"caught": "lost", "lost": "caught", "earlier": "later", "later": "earlier", "otherwise": "otherwise"}
 
 
 def repetitive(*, minor: int, moderate: int = 8, severe: int = 9) -> Rules:
     """Rules under which so many equal calls are a loop."""
-    ladder = Ladder(minor=minor, moderate=moderate, severe=severe)
+    ladder = SeverityLadder(minor=minor, moderate=moderate, severe=severe)
     return structs.replace(Rules(), behaviour=structs.replace(Rules().behaviour, repetitive_calls=ladder))
 
 
-def of_loops(shifted: list[Told]) -> list[Told]:
+def of_loops(shifted: list[ShiftReport]) -> list[ShiftReport]:
     """What is about repeated calls."""
     return [one for one in shifted if one.subject == "repetitive_calls"]
 
@@ -123,15 +123,17 @@ def test_a_circuit_that_opens_earlier_refuses_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("filters", "sessions"),
     [
-        (Filters(sessions=("twice",)), {"twice"}),
-        (Filters(tools=("compute",)), {"twice", "thrice", "often"}),
-        (Filters(tools=("read_file",)), set()),
-        (Filters(workspaces=("w1",)), {"twice", "thrice", "often"}),
-        (Filters(workspaces=("elsewhere",)), set()),
-        (Filters(models=("nobody",)), set()),
+        (HistoryFilters(sessions=("twice",)), {"twice"}),
+        (HistoryFilters(tools=("compute",)), {"twice", "thrice", "often"}),
+        (HistoryFilters(tools=("read_file",)), set()),
+        (HistoryFilters(workspaces=("w1",)), {"twice", "thrice", "often"}),
+        (HistoryFilters(workspaces=("elsewhere",)), set()),
+        (HistoryFilters(models=("nobody",)), set()),
     ],
 )
-def test_filters_hold_in_a_comparison_as_in_the_questions(tmp_path: Path, filters: Filters, sessions: set[str]) -> None:
+def test_filters_hold_in_a_comparison_as_in_the_questions(
+    tmp_path: Path, filters: HistoryFilters, sessions: set[str]
+) -> None:
     """Everything is folded; what passes is compared."""
     told(tmp_path, looping())
     found = compared(tmp_path, nervous(), filters=filters)
@@ -146,8 +148,8 @@ def test_until_leaves_out_what_was_decided_later(tmp_path: Path) -> None:
     middle = story.now
     story.after(minutes=90).moved(session="late").works("compute", {"q": 4}, result="none", times=2)
     told(tmp_path, story)
-    until = compared(tmp_path, nervous(), filters=Filters(until=middle + timedelta(minutes=1)))
-    since = compared(tmp_path, nervous(), filters=Filters(since=middle + timedelta(minutes=1)))
+    until = compared(tmp_path, nervous(), filters=HistoryFilters(until=middle + timedelta(minutes=1)))
+    since = compared(tmp_path, nervous(), filters=HistoryFilters(since=middle + timedelta(minutes=1)))
     assert {one.session for one in of_loops(until.shifts)} == {"twice", "thrice", "often"}
     assert {one.session for one in of_loops(since.shifts)} == {"late"}
 
@@ -155,13 +157,13 @@ def test_until_leaves_out_what_was_decided_later(tmp_path: Path) -> None:
 LENGTHS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), min_size=1, max_size=8)
 
 
-def incidents_of(steps: list[tuple[str, int, bool]], minor: int) -> list[Incident]:
+def incidents_of(steps: list[tuple[str, int, bool]], minor: int) -> list[FoldIncident]:
     """Streaks that rules find in a story of runs of equal calls; each run breaks off the one before."""
     story = Story()
     for name, times, again in steps:
         story.moved(session=name).works("compute", {"q": 0 if again else times}, result="same", times=times)
         story.works("write_file", {"path": f"/{times}"})
-    found = Incidents()
+    found = IncidentCollector()
     for position, output in enumerate(replayed(story.records, repetitive(minor=minor))):
         found.take(output.time_ms, [output])
         assert position >= 0

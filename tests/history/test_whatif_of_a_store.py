@@ -19,17 +19,17 @@ from story import Story
 from streams_of_events import NERVOUS, events_and_orders
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.whatif.replay import recorded_rules
 from trustfold.recording.store import StoreRecording
-from trustfold.streams.embedded.engine import EmbeddedEngine, Request
+from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest
 
 ARRIVED = 1_767_607_200_000
 
 
 def copied(folder: Path) -> Path:
     """The history of the store in a folder."""
-    recorder = Recorder(folder / "history")
+    recorder = PartitionRecorder(folder / "history")
     copying = StoreRecording(recorder, folder / "store.sqlite")
     copying.run(threading.Event(), once=True)
     copying.close()
@@ -61,10 +61,10 @@ def live(folder: Path, records: list[tuple[str, bytes]], chance: Random) -> None
             engine.tick(passed, arrived_ms=passed + ahead)
         arrived = chance.choice([now + ahead] * 5 + [-1])
         ahead -= chance.choice([0] * 9 + [90_000])
-        event = [Request(topic, [value])] * chance.choice([1, 1, 1, 2])
-        broken = [Request(topic, [b"broken"])] * chance.choice([0, 0, 0, 1])
+        event = [SubmitRequest(topic, [value])] * chance.choice([1, 1, 1, 2])
+        broken = [SubmitRequest(topic, [b"broken"])] * chance.choice([0, 0, 0, 1])
         scope = chance.choice(["workspace:w1", "user:ada"])
-        saved = [Request("settings", [setting(number, value, scope, chance.choice([0, 2, 5]))])]
+        saved = [SubmitRequest("settings", [setting(number, value, scope, chance.choice([0, 2, 5]))])]
         engine.submit([*broken, *saved * chance.choice([0, 0, 0, 1]), *event], arrived_ms=arrived)
         if chance.random() < 0.05:
             engine.rebase(chance.choice([NERVOUS, Rules()]))

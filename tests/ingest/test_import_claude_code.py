@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from import_kit import Events, calls, decided, imported, lines_of, pairs, read, told
-from trustfold.ingest import Run
+from trustfold.ingest import ImportRun
 
 Record = dict[str, Any]
 
@@ -167,7 +167,7 @@ def test_a_call_given_up_is_no_timeout(stop: list[Record]) -> None:
 
 def test_a_result_after_its_call_was_given_up_is_told() -> None:
     """One call has one end."""
-    run = Run()
+    run = ImportRun()
     stop = line("user", "[Request interrupted by user]", 2)
     assert calls(imported("claude-code", use("a", 1), stop, result("a", "x", 3), run=run)) == [
         ("Bash", "cancelled", "interrupted")
@@ -180,7 +180,7 @@ def test_a_line_counts_once() -> None:
     first = [line("user", "go", 1, uuid="u1"), use("a", 2, uuid="u2"), result("a", "x", 3, uuid="u3")]
     copies = [record | {"sessionId": "s-2"} for record in first]
     resumed = [*copies, line("user", "more", 9, uuid="u4", sessionId="s-2")]
-    run = Run()
+    run = ImportRun()
     one, two = imported("claude-code", *first, first[1], run=run), imported("claude-code", *resumed, run=run)
     assert len(told(one)) == 3
     assert told(two) == [("user.message",)]
@@ -298,7 +298,7 @@ def test_durations_are_the_tools_own_where_they_are_told() -> None:
 
 def test_odd_lines_are_told_and_the_rest_is_kept() -> None:
     """With line and reason."""
-    run = Run()
+    run = ImportRun()
     odd = line("assistant", [{"type": "tool_use", "id": "a", "name": "Bash", "input": {}}], 1)
     events = imported(
         "claude-code",
@@ -545,7 +545,7 @@ def test_the_prompt_of_a_sub_agent_is_of_an_agent() -> None:
 
 def test_names_of_any_length_and_marks_of_any_kind() -> None:
     """A field may hold any JSON."""
-    run = Run()
+    run = ImportRun()
     chain = {"isSidechain": True, "agentId": "a" * 300}
     odd = [system("x", 2) | {"subtype": ["turn_duration"]}, attached("x", 2) | {"attachment": ["x"]}]
     events = imported(

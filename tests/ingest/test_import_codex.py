@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from import_kit import calls, decided, imported, lines_of, pairs, read, told
-from trustfold.ingest import Run
+from trustfold.ingest import ImportRun
 
 Record = dict[str, Any]
 
@@ -319,7 +319,7 @@ def test_a_fork_repeats_the_calls_of_its_parent() -> None:
         call("call_fedcba9876543210", 10),
         output("call_fedcba9876543210", 11, "y"),
     ]
-    run = Run()
+    run = ImportRun()
     assert len(calls(imported("codex", *parent, run=run))) == 1
     assert pairs(imported("codex", *fork, run=run)) == [({"command": "run call_fedcba9876543210"}, "y")]
     assert run.skipped.repeated == 2

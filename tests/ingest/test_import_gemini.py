@@ -6,7 +6,7 @@ import orjson
 import pytest
 from import_kit import Events, calls, imported, pairs, told
 from session_logs import GEMINI, GEMINI_HEAD, LOGS, Record, at, gemini_call, gemini_hears, gemini_says
-from trustfold.ingest import Skipped, objects_of, recognised
+from trustfold.ingest import SkippedLines, objects_of, recognised
 
 
 def of(*records: Record) -> Events:
@@ -121,7 +121,7 @@ def test_the_older_form_is_one_document() -> None:
 @pytest.mark.parametrize("origin", sorted(LOGS))
 def test_whose_log_it_is(origin: str) -> None:
     """Each is recognised."""
-    assert recognised(objects_of(map(orjson_line, LOGS[origin]), "f", Skipped())) == origin
+    assert recognised(objects_of(map(orjson_line, LOGS[origin]), "f", SkippedLines())) == origin
 
 
 @pytest.mark.parametrize("origin", sorted(LOGS))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from import_kit import Events, calls, imported, pairs, told
 from session_logs import Record, at
-from trustfold.ingest import Run
+from trustfold.ingest import ImportRun
 
 
 def line(kind: str, mark: str, *blocks: tuple[str, Any], **data: Any) -> Record:
@@ -171,7 +171,7 @@ def test_what_a_document_leaves_out_is_not_invented() -> None:
 
 def test_a_pair_of_an_unexpected_shape_costs_itself_alone() -> None:
     """The rest of the document is read."""
-    run = Run()
+    run = ImportRun()
     history = [{"user": PROMPT, "assistant": {"Response": 3}}, {"user": PROMPT, "assistant": answer("Done.")}]
     events = imported("kiro", {"conversation_id": "kiro-1", "history": history}, run=run)
     assert [e["text"] for e in events if e["type"] == "model.text"] == ["Done."]

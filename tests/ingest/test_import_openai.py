@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from import_kit import calls, imported, pairs, told
-from trustfold.ingest import Run
+from trustfold.ingest import ImportRun
 
 Item = dict[str, Any]
 USER = {"role": "user", "content": "go"}
@@ -115,7 +115,7 @@ def test_results_find_their_calls(items: list[Item], expected: list[tuple[Any, A
 
 def test_a_result_without_any_call_is_told() -> None:
     """Nobody knows which tool it is of."""
-    run = Run()
+    run = ImportRun()
     assert calls(imported("openai", {"messages": [answers("9", "x")]}, run=run)) == []
     assert run.skipped.first == ["log:1: a result whose call is not in the log"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from import_kit import calls, decided, imported, lines_of, pairs, read, told
-from trustfold.ingest import Run
+from trustfold.ingest import ImportRun
 
 Item = dict[str, Any]
 USER = {"role": "user", "content": "go"}
@@ -170,7 +170,7 @@ def test_sessions_without_times_follow_one_another() -> None:
 
 def test_what_is_no_transcript_is_told() -> None:
     """With its line; the others are kept."""
-    run = Run()
+    run = ImportRun()
     broken = {"role": "assistant", "tool_calls": [3]}
     events = imported("openai", {"messages": CHAT}, {"foo": 1}, {"messages": [USER, broken]}, run=run)
     assert len(calls(events)) == 1
@@ -193,7 +193,7 @@ def test_secrets_are_taken_out_where_that_is_asked_for() -> None:
     ]
     kept = orjson.dumps(imported("openai", {"messages": items})).decode()
     taken = orjson.dumps(
-        imported("openai", {"messages": items}, run=Run(redact=redact, secrets_in=secrets_in))
+        imported("openai", {"messages": items}, run=ImportRun(redact=redact, secrets_in=secrets_in))
     ).decode()
     assert "hunter22" in kept
     assert "hunter22" not in taken

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from import_kit import calls, decided, imported, lines_of, pairs, read
 from otlp import ANSWER, ARGS, START, TOOL, Attributes, request, span
-from trustfold.ingest import Run
+from trustfold.ingest import ImportRun
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_spans_as_programs_write_them(document: dict[str, Any]) -> None:
 
 def test_a_span_written_twice_counts_once() -> None:
     """Exporters try again."""
-    run = Run()
+    run = ImportRun()
     assert len(calls(imported("otel", request(OLD), request(OLD), run=run))) == 1
     assert run.skipped.repeated == 1
 
@@ -292,7 +292,7 @@ def test_a_trace_is_a_turn() -> None:
 
 def test_spans_without_times_are_told_and_the_others_kept() -> None:
     """A span that has not ended is a call given up."""
-    run = Run()
+    run = ImportRun()
     timeless = span("execute_tool map", 0, 0, TOOL, startTimeUnixNano="0", endTimeUnixNano="0")
     running = span("execute_tool weather", 0, 0, TOOL, endTimeUnixNano="0", spanId="r")
     events = imported("otel", request(timeless, running, OLD), run=run)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from import_kit import Events, calls, imported, told
 from session_logs import PI, PI_HEAD, Record, at, pi, pi_ran, pi_runs
-from trustfold.ingest import Run
+from trustfold.ingest import ImportRun
 
 
-def of(*records: Record, run: Run | None = None) -> Events:
+def of(*records: Record, run: ImportRun | None = None) -> Events:
     """Events of a log with these entries."""
     return imported("pi", PI_HEAD, *records, run=run)
 
@@ -108,7 +108,7 @@ def test_a_message_that_broke_off_ends_the_turn(reason: str) -> None:
 
 def test_a_fork_counts_what_it_repeats_once() -> None:
     """If both are imported together; a fork of nothing new is no session."""
-    run = Run()
+    run = ImportRun()
     assert len(calls(of(*PI[1:], run=run))) == 3
     fork = {**PI_HEAD, "id": "pi-2", "parentSession": "/x/pi-1.jsonl"}
     assert imported("pi", fork, *PI[1:7], run=run) == []

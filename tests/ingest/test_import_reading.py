@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_kit import read
 from trustfold.errors import ConfigError
-from trustfold.ingest import IMPORTERS, Skipped, objects_of, workspaces
+from trustfold.ingest import IMPORTERS, SkippedLines, objects_of, workspaces
 from trustfold.ingest.reading import recognised
 from trustfold.ingest.results import ending_of, exit_code_of, remark_of, wall_time_of
 from trustfold.ingest.values import MAX_TEXT, arguments_of, bounded, name_of, shortened, time_of
@@ -49,7 +49,7 @@ A, B = b'{"n": 1}', b'{"n": 2}'
 )
 def test_every_object_that_can_be_read_is_read(data: bytes, found: list[tuple[int, int]], left_out: list[str]) -> None:
     """With its line; the rest is told with line and reason, and every value can be written again."""
-    skipped = Skipped()
+    skipped = SkippedLines()
     records = list(objects_of(data.splitlines(keepends=True), "f", skipped))
     assert [(line, value["n"]) for line, value in records] == found
     assert skipped.count == len(left_out)
@@ -59,15 +59,15 @@ def test_every_object_that_can_be_read_is_read(data: bytes, found: list[tuple[in
 
 def test_what_is_left_out_is_counted_beyond_what_is_shown() -> None:
     """A log of garbage does not fill the screen."""
-    skipped = Skipped()
+    skipped = SkippedLines()
     assert list(objects_of([A + b"\n", *[b"garbage\n"] * 100], "f", skipped))
-    assert (skipped.count, len(skipped.first)) == (100, Skipped.SHOWN)
+    assert (skipped.count, len(skipped.first)) == (100, SkippedLines.SHOWN)
 
 
 def test_a_file_of_no_json_at_all_is_an_error() -> None:
     """It is no log."""
     with pytest.raises(ConfigError, match="JSON"):
-        list(objects_of([b"a\n", b"b\n"], "f", Skipped()))
+        list(objects_of([b"a\n", b"b\n"], "f", SkippedLines()))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_wall_times() -> None:
 )
 def test_formats_are_recognised(record: dict[str, Any], origin: str) -> None:
     """By what only they have."""
-    assert recognised(objects_of([b'{"type":"?"}\n', orjson.dumps(record)], "f", Skipped())) == origin
+    assert recognised(objects_of([b'{"type":"?"}\n', orjson.dumps(record)], "f", SkippedLines())) == origin
 
 
 FIELDS = """type payload role content tool_calls id function name arguments text messages tool_call_id message sessionId

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from trustfold.ingest.speakers import Heard, heard
+from trustfold.ingest.speakers import TextSpeakers, heard
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("fix it", Heard("fix it", "")),
-        ("  ", Heard("", "")),
-        ("<div>is this well formed?</div> I doubt it", Heard("<div>is this well formed?</div> I doubt it", "")),
-        ("<skill>\n<name>x</name>\n</skill>", Heard("", "client")),
-        ("<system-reminder>a</system-reminder>\n<ide_selection>b</ide_selection>\n go", Heard("go", "client")),
-        ("<system-reminder>cut off", Heard("", "client")),
-        ("<hook_context>careful</hook_context>\n\ngo", Heard("go", "hook")),
-        ("<task-notification>done</task-notification>\nFull transcript: /tmp/x", Heard("", "report")),
-        ("<teammate-message teammate_id='a'>go</teammate-message>", Heard("", "agent")),
-        ("Stop hook feedback:\nrun the tests", Heard("", "hook")),
-        ("# AGENTS.md instructions for /x\n\n<INSTRUCTIONS>be good</INSTRUCTIONS>", Heard("", "client")),
-        ("# In app browser:\n- open\n\n## My request for Codex:\nrun it\n", Heard("run it", "")),
+        ("fix it", TextSpeakers("fix it", "")),
+        ("  ", TextSpeakers("", "")),
+        ("<div>is this well formed?</div> I doubt it", TextSpeakers("<div>is this well formed?</div> I doubt it", "")),
+        ("<skill>\n<name>x</name>\n</skill>", TextSpeakers("", "client")),
+        ("<system-reminder>a</system-reminder>\n<ide_selection>b</ide_selection>\n go", TextSpeakers("go", "client")),
+        ("<system-reminder>cut off", TextSpeakers("", "client")),
+        ("<hook_context>careful</hook_context>\n\ngo", TextSpeakers("go", "hook")),
+        ("<task-notification>done</task-notification>\nFull transcript: /tmp/x", TextSpeakers("", "report")),
+        ("<teammate-message teammate_id='a'>go</teammate-message>", TextSpeakers("", "agent")),
+        ("Stop hook feedback:\nrun the tests", TextSpeakers("", "hook")),
+        ("# AGENTS.md instructions for /x\n\n<INSTRUCTIONS>be good</INSTRUCTIONS>", TextSpeakers("", "client")),
+        ("# In app browser:\n- open\n\n## My request for Codex:\nrun it\n", TextSpeakers("run it", "")),
     ],
 )
-def test_who_speaks(text: str, told: Heard) -> None:
+def test_who_speaks(text: str, told: TextSpeakers) -> None:
     """Tags and first words of the clients; what the user writes may come after a reminder, not after a report."""
     assert heard(text) == told
 

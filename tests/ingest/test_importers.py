@@ -14,7 +14,7 @@ from import_kit import imported, lines_of, read, told
 from session_logs import LOGS
 from trustfold.cli.import_logs import FORMATS
 from trustfold.errors import ConfigError
-from trustfold.ingest import IMPORTERS, Defaults
+from trustfold.ingest import IMPORTERS, LogDefaults
 from trustfold.schemas.codec import decode_event
 
 
@@ -286,7 +286,7 @@ def test_older_codex_logs_have_no_wrapping() -> None:
 def test_a_log_cut_short_or_of_another_kind_is_no_traceback(origin: str) -> None:
     """It gives what it can, or says that it is no JSON."""
     with pytest.raises(ConfigError, match="JSON"):
-        list(IMPORTERS[origin]([b"hello\n", b"world\n"], Defaults()))
+        list(IMPORTERS[origin]([b"hello\n", b"world\n"], LogDefaults()))
     assert isinstance(imported(origin, {"a": 1}, [], {"messages": 3}), list)
 
 
@@ -347,7 +347,7 @@ JSON = st.recursive(
 def test_any_json_gives_valid_events_or_a_clear_error(document: Any) -> None:
     """Transcripts are written by hand and by every framework; none of them may crash the import."""
     try:
-        values = list(IMPORTERS["openai"]([orjson.dumps({"messages": [document]})], Defaults(source="x")))
+        values = list(IMPORTERS["openai"]([orjson.dumps({"messages": [document]})], LogDefaults(source="x")))
     except (AttributeError, TypeError) as error:  # what a stranger's shape may cost us is nothing
         pytest.fail(f"{error!r} for {document!r}")
     for value in values:

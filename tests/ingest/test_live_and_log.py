@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 from recorded import replayed
-from trustfold.ingest import IMPORTERS, Defaults
+from trustfold.ingest import IMPORTERS, LogDefaults
 from trustfold.ingest.following import LOGS, growing
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.ingest.workspaces import workspace_of
-from trustfold.integrations.hook_session import HookSession, Verdict
+from trustfold.integrations.hook_session import HookSession, HookVerdict
 
 SESSIONS = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 FORMATS = {"claude": "claude-code"}
@@ -42,19 +42,19 @@ def live(agent: str, lines: list[dict[str, Any]]) -> Iterator[bytes]:
         session = sessions[place]
         session.workspace = session.workspace or workspace_of(hook.folder)
         yield from session.handle(hook, line["at_ms"])
-        session.answer(hook, lambda _call: Verdict(), shadow=True)
+        session.answer(hook, lambda _call: HookVerdict(), shadow=True)
         yield from session.taken()
 
 
 def logged(agent: str, lines: list[dict[str, Any]]) -> list[bytes]:
     """Events of the log."""
     log = [orjson.dumps(line["log"]) + b"\n" for line in lines if "log" in line]
-    return list(IMPORTERS[FORMATS.get(agent, agent)](log, Defaults(source="log")))
+    return list(IMPORTERS[FORMATS.get(agent, agent)](log, LogDefaults(source="log")))
 
 
 def followed(lines: list[dict[str, Any]]) -> list[bytes]:
     """Events of the log as `trustfold tail` reads it while it grows."""
-    reader, _ = growing(Defaults(source="log"), set())
+    reader, _ = growing(LogDefaults(source="log"), set())
     log = [orjson.dumps(line["log"]) + b"\n" for line in lines if "log" in line]
     return [event for line in log for half in (line[:40], line[40:]) for event in reader.take(half)]
 

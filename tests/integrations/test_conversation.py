@@ -11,7 +11,7 @@ import pytest
 from trustfold.guard import SyncToolGuard, ToolGuard
 from trustfold.guard.testing import guard_for_tests, published, set_state
 from trustfold.integrations import conversation as module
-from trustfold.integrations.conversation import Conversations
+from trustfold.integrations.conversation import ConversationIndex
 
 FRAMEWORKS = {
     "agents",
@@ -61,7 +61,7 @@ def kinds(guard):
 def test_a_message_with_an_id_is_told_once():
     """A framework that comes to it again tells nothing new."""
     guard = guard_for_tests()
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     for _ in range(2):
         conversation.prompted("go", "m1")
         conversation.said("I look.", model="m", message_id="m2")
@@ -73,7 +73,7 @@ def test_a_message_with_an_id_is_told_once():
 def test_the_calls_of_a_message_are_one_step():
     """By the ids that the message names, or by an id that the adapter gives; other calls are in none."""
     guard = guard_for_tests()
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     conversation.said("", calls=["c1", "c2"])
     first = conversation.message_id
     conversation.said("I look.", message_id="m2", calls=["c3"])
@@ -90,7 +90,7 @@ def test_what_is_forgotten_is_bounded(monkeypatch):
     """The calls requested first are forgotten first."""
     monkeypatch.setattr(module, "MAX_TOLD", 2)
     guard = guard_for_tests()
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     conversation.said("", calls=["c1", "c2", "c3"])
     for call_id in ("c1", "c3"):
         conversation.call_blocking("look", lambda **_: 1, {}, call_id=call_id)
@@ -100,7 +100,7 @@ def test_what_is_forgotten_is_bounded(monkeypatch):
 def test_a_shortened_history_is_told_by_its_summary_or_its_length():
     """A summary once, and each request with fewer messages than the one before."""
     guard = guard_for_tests()
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     conversation.compacted("summary-1")
     conversation.compacted("summary-1")
     assert kinds(guard) == ["session.started", "context.compacted"]
@@ -112,7 +112,7 @@ def test_a_shortened_history_is_told_by_its_summary_or_its_length():
 def test_the_prompt_of_an_inner_agent_is_its_caller_s():
     """No person has spoken to it."""
     guard = guard_for_tests()
-    conversations = Conversations(guard)
+    conversations = ConversationIndex(guard)
 
     def delegate(**_):
         conversations.of(conversations.name_for()).prompted("find it")
@@ -125,7 +125,7 @@ def test_the_prompt_of_an_inner_agent_is_its_caller_s():
 def test_a_run_that_ended_without_a_word_is_closed_by_the_next():
     """It was interrupted, or it has raised."""
     guard = guard_for_tests()
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     conversation.prompted("one")
     conversation.prompted("two")
     turn = ["user.message", "turn.started"]
@@ -135,7 +135,7 @@ def test_a_run_that_ended_without_a_word_is_closed_by_the_next():
 def test_silence_of_a_framework_is_no_stalled_turn():
     """Nobody says when a run was broken off."""
     guard = guard_for_tests()
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     conversation.prompted("go")
     guard.clock.move(3600)
     guard.memory.tick()
@@ -145,7 +145,7 @@ def test_silence_of_a_framework_is_no_stalled_turn():
 def test_the_surrounding_session_wins_and_an_inner_agent_has_its_own():
     """In coroutines and in threads that wait."""
     guard = guard_for_tests()
-    conversations = Conversations(guard)
+    conversations = ConversationIndex(guard)
     names = []
 
     async def main():
@@ -171,7 +171,7 @@ def test_many_conversations_are_ended_oldest_first(monkeypatch):
     """The one unused longest goes."""
     monkeypatch.setattr(module, "MAX_CONVERSATIONS", 2)
     guard = guard_for_tests()
-    conversations = Conversations(guard)
+    conversations = ConversationIndex(guard)
     for name in ("a", "b", "a", "c"):
         conversations.of(name)
     assert [event["session_id"] for event in published(guard, "session.ended")] == ["b"]
@@ -179,7 +179,7 @@ def test_many_conversations_are_ended_oldest_first(monkeypatch):
 
 def test_threads_meet_one_conversation():
     """Its session begins once."""
-    conversations = Conversations(guard_for_tests())
+    conversations = ConversationIndex(guard_for_tests())
     met = []
     threads = [threading.Thread(target=lambda: met.append(conversations.of("s"))) for _ in range(20)]
     for thread in threads:
@@ -191,7 +191,7 @@ def test_threads_meet_one_conversation():
 
 def test_a_declined_call_stays_declined_until_the_model_speaks_again():
     """Models may use the id of a call again."""
-    conversation = Conversations(guard_for_tests()).of("s")
+    conversation = ConversationIndex(guard_for_tests()).of("s")
     conversation.said("", message_id="m1")
     conversation.decline("c1", "rm", "not today")
     conversation.said("", message_id="m1")
@@ -205,7 +205,7 @@ async def test_a_refusal_forbids_the_detour_unless_the_service_is_down():
     guard = guard_for_tests()
     set_state(guard, "trust", "rm", state="blocked", scope="workspace")
     set_state(guard, "breaker", "tool:fetch", state="open", open_until="2999-01-01T00:00:00Z")
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     conversation.decline("c1", "mail")
     refused = [await conversation.call(name, lambda **_: 1, {}) for name in ("rm", "fetch")]
     texts = [conversation.declined("c1"), *map(conversation.refusal, refused)]
@@ -218,7 +218,7 @@ def test_shadow_asks_and_says_nothing():
     """What would have been said is in the events."""
     guard = guard_for_tests(shadow=True)
     set_state(guard, "trust", "rm", state="escalated", scope="workspace")
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     conversation.session.inbox.paused = True
     assert (conversation.question("rm", {}), conversation.pause(), conversation.nudges()) == ("", "", "")
 
@@ -233,7 +233,7 @@ def test_calls_from_a_foreign_loop_run_their_tool_on_it(kind):
     if kind is ToolGuard:
         guard.home = home
     try:
-        conversation = Conversations(guard).of("s")
+        conversation = ConversationIndex(guard).of("s")
 
         async def tool(**args):
             await asyncio.sleep(0)
@@ -256,7 +256,7 @@ def test_calls_from_a_foreign_loop_run_their_tool_on_it(kind):
 def test_a_call_from_a_foreign_loop_can_be_cancelled():
     """The tool is cancelled, and the call ends."""
     with SyncToolGuard.in_memory() as guard:
-        conversation = Conversations(guard).of("s")
+        conversation = ConversationIndex(guard).of("s")
         ended = []
 
         async def tool(**_):
@@ -286,7 +286,7 @@ async def test_a_registered_tool_states_the_workspace_after_its_calls():
     states = iter(["w1:a", "w1:b"])
     guard = guard_for_tests()
     guard.register("bash", workspace_digest=lambda: next(states))
-    conversation = Conversations(guard).of("s")
+    conversation = ConversationIndex(guard).of("s")
     for _ in range(2):
         await conversation.call("bash", lambda **_: "1 failed", {"command": "make"})
     ended = [event for event in published(guard) if event["type"] == "tool_call.finished"]

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 from hook_kit import START_MS, STEP_MS, Conversation
-from trustfold.integrations.hook_session import Verdict
+from trustfold.integrations.hook_session import HookVerdict
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.codec import decode_decision
 from trustfold.schemas.decisions import NudgeIssued, PatternDetected
 from trustfold.schemas.event_base import epoch_ms
@@ -97,7 +97,7 @@ def test_calls_side_by_side_are_no_loop(claude: Conversation) -> None:
         claude.hook(bash("PreToolUse", number))
     for number in range(4):
         claude.hook(bash("PostToolUse", number, tool_response={"stdout": "ok"}))
-    outputs = LocalTopology(Rules()).feed("events", [json.dumps(event).encode() for event in claude.events])
+    outputs = LocalTopology(RuleSet()).feed("events", [json.dumps(event).encode() for event in claude.events])
     assert [output for output in outputs if output.topic == "nudges"] == []
 
 
@@ -165,7 +165,7 @@ def test_codex_reads_in_its_log_how_a_patch_ended() -> None:
 def test_a_long_call_or_a_person_who_thinks_is_no_stall(claude: Conversation) -> None:
     """Between two hooks a command runs, or a person is asked, for as long as it takes: nobody is nudged or paused."""
     claude.hook(bash("PreToolUse"))
-    topology = LocalTopology(Rules())
+    topology = LocalTopology(RuleSet())
     topology.feed("events", [json.dumps(event).encode() for event in claude.events])
     claude.now_ms += 3_600_000
     outputs = topology.tick(claude.now_ms)
@@ -342,7 +342,7 @@ def test_calls_without_ids_are_paired_in_order() -> None:
 
 def test_the_end_of_a_refused_call_blames_nobody(claude: Conversation) -> None:
     """It is told as refused; an agent that reports our refusal as a failure of the tool is not believed."""
-    answer = claude.hook(bash("PreToolUse"), check=lambda _call: Verdict(refusal="blocked"))
+    answer = claude.hook(bash("PreToolUse"), check=lambda _call: HookVerdict(refusal="blocked"))
     assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
     claude.hook(bash("PostToolUseFailure", error="PreToolUse:Bash hook error: blocked"))
     ends = [event["error"]["type"] for event in claude.events if event["type"] == "tool_call.finished"]
@@ -355,7 +355,7 @@ def test_the_end_of_a_refused_call_blames_nobody(claude: Conversation) -> None:
 def test_in_shadow_the_call_is_made_all_the_same(claude: Conversation) -> None:
     """A refusal that nobody hears refuses nothing: the call counts."""
     claude.sessions["s", ""].deliver(nudge("Read the error."))
-    claude.hook(bash("PreToolUse"), check=lambda _call: Verdict(refusal="blocked"), shadow=True)
+    claude.hook(bash("PreToolUse"), check=lambda _call: HookVerdict(refusal="blocked"), shadow=True)
     claude.hook(bash("PostToolUse", tool_response={}), shadow=True)
     assert claude.told()[-1] == ("tool_call.finished",)  # and nothing was delivered
 
@@ -363,7 +363,7 @@ def test_in_shadow_the_call_is_made_all_the_same(claude: Conversation) -> None:
 def test_an_agent_that_cannot_ask_may_try_what_leads_back() -> None:
     """While a key recovers, only calls that succeed restore trust: where nobody can be asked they may be made."""
     conversation = Conversation("codex")
-    asked = Verdict(question="escalated")
+    asked = HookVerdict(question="escalated")
     assert conversation.hook(bash("PreToolUse"), check=lambda _call: asked) != {}
     assert conversation.hook(bash("PreToolUse"), check=lambda _call: asked._replace(may_try=True)) == {}
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from trustfold.guard.testing import guard_for_tests, published, set_state
 from trustfold.integrations import mcp_proxy
 from trustfold.integrations.mcp_proxy import SETTINGS, McpProxy
-from trustfold.integrations.mcp_upstream import Upstream, UpstreamGone, lines_of
+from trustfold.integrations.mcp_upstream import RestartingServer, UpstreamGone, lines_of
 
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
 TOOL = "mcp__files__read"
@@ -97,7 +97,7 @@ class Client:
     async def __aenter__(self) -> Self:
         self.session = self.guard.session("s", settings=SETTINGS).begin()
         self.proxy = McpProxy(self.guard, self.session, self.got.put)
-        self.proxy.upstream = Upstream(self.server.opened, self.proxy.from_server, delay_s=0.01)
+        self.proxy.upstream = RestartingServer(self.server.opened, self.proxy.from_server, delay_s=0.01)
         self.running = asyncio.create_task(self.proxy.upstream.run(self.proxy.on_up, self.proxy.on_down))
         await self.ask("initialize", INITIALIZE | {"capabilities": self.capabilities}, 0)
         await self.say({"method": "notifications/initialized"})
@@ -356,7 +356,7 @@ def test_lines_come_whole_however_they_are_cut(lines: list[bytes]) -> None:
 async def test_a_server_that_does_not_run_says_when_it_will() -> None:
     """Whoever sends learns it at once."""
     server = Server()
-    upstream = Upstream(server.opened, lambda _: None, delay_s=30)
+    upstream = RestartingServer(server.opened, lambda _: None, delay_s=30)
     running = asyncio.create_task(upstream.run(lambda _: None, lambda _: True))
     await upstream.send(b"{}")
     server.end()

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 from hook_kit import Conversation, recorded
-from trustfold.ingest.hooks import DIALECTS, Answer
+from trustfold.ingest.hooks import DIALECTS, HookAnswer
 from trustfold.ingest.hooks.dialect import CallBegan
-from trustfold.integrations.hook_session import Verdict
+from trustfold.integrations.hook_session import HookVerdict
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 AGENTS = sorted(DIALECTS)
 WITH_TEXTS = {"claude", "qwen", "opencode"}
@@ -101,16 +101,16 @@ def test_what_the_model_said_is_told_once(agent: str) -> None:
 def test_the_folds_take_every_event(agent: str) -> None:
     """No event becomes a dead letter, and times never run backwards within a call."""
     events = played(agent).events
-    outputs = LocalTopology(Rules()).feed("events", [json.dumps(event).encode() for event in events])
+    outputs = LocalTopology(RuleSet()).feed("events", [json.dumps(event).encode() for event in events])
     assert [out.value for out in outputs if out.topic == "dead-letters"] == []
     assert {event["session_id"] for event in events} == {events[0]["session_id"]}
     assert {(event["workspace_id"], event["user_id"]) for event in events} == {("shop", "ada")}
     assert len({event["id"] for event in events}) == len(events)
 
 
-FREE = Verdict()
-REFUSED = Verdict(refusal="tool 'x' is blocked")
-ASKED = Verdict(question="tool 'x' is escalated")
+FREE = HookVerdict()
+REFUSED = HookVerdict(refusal="tool 'x' is blocked")
+ASKED = HookVerdict(question="tool 'x' is escalated")
 
 DENIED: dict[str, Any] = {
     "claude": ("deny", "permissionDecision"),
@@ -124,7 +124,7 @@ DENIED: dict[str, Any] = {
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize(("verdict", "word"), [(REFUSED, "blocked"), (ASKED, "escalated")])
-def test_a_refusal_and_a_question(agent: str, verdict: Verdict, word: str) -> None:
+def test_a_refusal_and_a_question(agent: str, verdict: HookVerdict, word: str) -> None:
     """A call that may not be made is denied with its reason; a question is asked by those that can ask."""
     conversation = Conversation(agent, log)
     answers = [
@@ -145,14 +145,14 @@ def test_a_refusal_and_a_question(agent: str, verdict: Verdict, word: str) -> No
     if not asks:
         ends = [event["error"]["type"] for event in conversation.events if event["type"] == "tool_call.finished"]
         assert ends == ["blocked_by_guard"] * 3
-        outputs = LocalTopology(Rules()).feed("events", [json.dumps(event).encode() for event in conversation.events])
+        outputs = LocalTopology(RuleSet()).feed("events", [json.dumps(event).encode() for event in conversation.events])
         assert {output.topic for output in outputs} & {"escalations", "nudges", "dead-letters"} == set()
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_answer_without_words_is_empty(agent: str) -> None:
     """Nothing to say is no field at all: an agent's own permissions and prompts go on as without hooks."""
-    assert DIALECTS[agent].write("PreToolUse", Answer()) == {}
+    assert DIALECTS[agent].write("PreToolUse", HookAnswer()) == {}
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -1,6 +1,7 @@
 """The guard rails of the flat root that can be read off the tree (docs/decisions/0001-flat-root.md)."""
 
 import ast
+import re
 import sys
 import tomllib
 from collections import Counter
@@ -104,6 +105,13 @@ def test_a_circle_is_found() -> None:
     """Three modules in a circle are one group; a module beside them is none."""
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}
     assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_a_class_has_two_words_that_are_used_once() -> None:
+    """A search for a class finds one, and its name says more than a noun that several layers share."""
+    names = Counter(node.name.lstrip("_") for _, node in nodes_of_the_package() if isinstance(node, ast.ClassDef))
+    assert [name for name, times in names.items() if times > 1] == []
+    assert [name for name in names if len(re.findall("[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)) < 2] == []
 
 
 def test_helpers_of_the_tests_have_names_of_their_own() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 from trustfold.security.redaction import RULES, RUN
 from trustfold.security.secret_patterns import STRUCTURES
-from trustfold.security.secret_patterns.labels import LABELS, Label
+from trustfold.security.secret_patterns.labels import LABELS, SecretLabel
 from trustfold.security.secret_patterns.names import NAME, NAME_STEMS
 from trustfold.security.secret_patterns.shapes import plain
 from trustfold.security.secret_patterns.tokens import TOKENS
@@ -71,5 +71,5 @@ def test_every_secret_name_holds_a_stem() -> None:
 
 def test_rules_are_numbered_in_the_order_in_which_they_are_tried() -> None:
     """Structures, tokens, labels."""
-    assert [one for one in RULES if isinstance(one, Label)] == list(LABELS)
+    assert [one for one in RULES if isinstance(one, SecretLabel)] == list(LABELS)
     assert RULES[: len(STRUCTURES) + len(TOKENS)] == (*STRUCTURES, *TOKENS)

@@ -17,13 +17,13 @@ class Confidence(Area):
     CONFIG = {"strategy": puts("strategy", SynthesisStrategy)}  # how results are combined
 
     def prepare(self) -> None:
-        self.results: list[ours.Result] = []
+        self.results: list[ours.SubcallResult] = []
         self.strategy: SynthesisStrategy | None = None
         self.value: float | None = None
         self.refused = False
 
     def event_result(self, content: str, confidence: float, cost_usd: float = 0.0) -> None:
-        self.results.append(ours.Result(content, float(confidence), float(cost_usd)))
+        self.results.append(ours.SubcallResult(content, float(confidence), float(cost_usd)))
 
     def op_tool_success(self, results: list[Any]) -> None:
         """How calls went: true or false, or what says so."""
@@ -43,7 +43,7 @@ class Confidence(Area):
         "combine": lambda self, signals=None: self._estimate(lambda: ours.combine(signals or {}).value),
     }
 
-    def _made(self) -> ours.Synthesis:
+    def _made(self) -> ours.SynthesizedResult:
         named = () if self.strategy is None else (self.strategy,)
         return ours.synthesize(self.results, *named, rules=self.rules.confidence)
 

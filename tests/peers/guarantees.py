@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
+from trustfold.guard.guarantees import LIMITS, ExecutionGuarantees, LimitCheck
 from trustfold.guard.session import GuardSession
 
 from .area import Area, Checked, nothing, reads
@@ -23,7 +23,7 @@ class Guarantees(Area):
         """Every session is an execution here, from its start."""
         self.set_fields("guarantees", sessions="all")
         self.runs = 0
-        self.asked: list[Check] = []
+        self.asked: list[LimitCheck] = []
 
     # The fold and the guard hold executions to the same limits.
     KNOBS = {

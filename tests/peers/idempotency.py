@@ -13,8 +13,8 @@ from typing import Any
 from trustfold.guard import DedupePolicy
 from trustfold.guard.idempotency.keys import computed_key
 from trustfold.guard.idempotency.memory import MAX_KEYS, InMemoryDedupeStore
-from trustfold.guard.idempotency.record import Claim, DedupeRecord
-from trustfold.guard.request import Call
+from trustfold.guard.idempotency.record import ClaimResult, DedupeRecord
+from trustfold.guard.request import GuardedCall
 from trustfold.guard.result import ToolResult
 from trustfold.schemas.tool_envelopes import DedupeMode
 
@@ -70,7 +70,7 @@ class _WatchedStore(InMemoryDedupeStore):
         self.claimed: list[str] = []
         self.held: dict[str, DedupeRecord] = {}
 
-    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> ClaimResult:
         claim = await super().claim(record, lease_ms)
         self.claimed.append(record.key)
         if claim.mine:
@@ -222,7 +222,7 @@ class Idempotency(Area):
     def op_key(
         self, tool: str = "tool", params: dict[str, Any] | None = None, args: Any = None, session: str = "s1"
     ) -> str:
-        call = Call(self.guard.tools.get(tool), params or args or {}, session, "w1")
+        call = GuardedCall(self.guard.tools.get(tool), params or args or {}, session, "w1")
         call.namespace, call.actor_id = "tools", "agent"
         return computed_key(call, self.guard.privacy)
 

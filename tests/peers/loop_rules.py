@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import structs
 from trustfold.projections.session.steps import MAX_CYCLE
-from trustfold.rules.parser import Document
-from trustfold.rules.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.parser import RulesDocument
+from trustfold.rules.rules import BehaviourRules, RuleSet, SeverityLadder
 from trustfold.schemas.vocabulary import ToolClass
 
 from ..support import fixed_rules
@@ -25,7 +25,7 @@ MAX_WINDOW = 100
 """Most steps that a session remembers."""
 
 DETECTORS = frozenset(
-    name for name in BehaviourRules.__struct_fields__ if isinstance(getattr(BehaviourRules(), name), Ladder)
+    name for name in BehaviourRules.__struct_fields__ if isinstance(getattr(BehaviourRules(), name), SeverityLadder)
 )
 _OF_THE_SEED = frozenset({"repetitive_calls", "error_retry_loop", "introspection_loop", "announce_no_action"})
 """Detectors of the older plugin and its peer: they are there whether a threshold is set or not."""
@@ -96,7 +96,7 @@ def _pair(name: str, *shipped: str) -> _Reader:
     return read
 
 
-def _between(ladder: Ladder) -> dict[str, Ladder]:
+def _between(ladder: SeverityLadder) -> dict[str, SeverityLadder]:
     """The same with other calls between, whatever they bring; a hint where they may have changed something."""
     return {_AFTER_NEWS: ladder, _AFTER_EFFECTS: structs.replace(ladder, moderate=None, severe=None)}
 
@@ -119,7 +119,7 @@ class Thresholds(Levels):
 
     def prepare(self) -> None:
         super().prepare()
-        self.ladders: dict[str, Ladder] = {}
+        self.ladders: dict[str, SeverityLadder] = {}
         self.scaled: set[str] = set()
         self.fields: dict[str, Any] = {}
         self.tool_fields: dict[str, Any] = {}
@@ -138,7 +138,7 @@ class Thresholds(Levels):
         super().read_settings()
         self.rules = self._with_thresholds(self.rules)
 
-    def _with_thresholds(self, rules: Rules) -> Rules:
+    def _with_thresholds(self, rules: RuleSet) -> RuleSet:
         ladders = dict(self.ladders)
         if ladders:
             there = {"prerequisite_violated"} | (_OF_THE_SEED if self.of_the_plugin else set())
@@ -158,11 +158,13 @@ class Thresholds(Levels):
         behaviour = structs.replace(rules.behaviour, window_steps=window, **ladders, **self.fields)
         rules = structs.replace(rules, behaviour=behaviour, tools=structs.replace(rules.tools, **self.tool_fields))
         listed = {"prerequisite_policies": [policy(one) for one in self.prerequisites]} if self.prerequisites else {}
-        return Document("the case", json.dumps(listed)).over(rules)
+        return RulesDocument("the case", json.dumps(listed)).over(rules)
 
     def ladder(self, names: tuple[str, ...], minor: int, moderate: int, severe: int, *, enabled: bool = True) -> None:
         """Set detectors to rise at counts that the peer has set."""
-        self.ladders |= dict.fromkeys(names, Ladder(minor=minor, moderate=moderate, severe=severe, enabled=enabled))
+        self.ladders |= dict.fromkeys(
+            names, SeverityLadder(minor=minor, moderate=moderate, severe=severe, enabled=enabled)
+        )
         self.scaled -= set(names)
 
     def set_step(self, name: str, **step: int) -> None:
@@ -170,7 +172,7 @@ class Thresholds(Levels):
         known = self.ladders.get(name)
         low = step.get("minor") or (known.minor if known else step.get("severe") or 1)
         high = step.get("severe") or (known.severe if known else low)
-        self.ladders[name] = Ladder(minor=min(low, high), moderate=max(low, high), severe=max(low, high))
+        self.ladders[name] = SeverityLadder(minor=min(low, high), moderate=max(low, high), severe=max(low, high))
 
     def config_window(self, value: int) -> None:
         """How many calls the peer looks back."""
@@ -183,7 +185,7 @@ class Thresholds(Levels):
     def config_error_retry_overrides(self, value: dict[str, int]) -> None:
         """The same, by tool."""
         self.fields["error_retry_by_tool"] = {
-            tool: Ladder(minor=count, moderate=count, severe=max(6, count + 3)) for tool, count in value.items()
+            tool: SeverityLadder(minor=count, moderate=count, severe=max(6, count + 3)) for tool, count in value.items()
         }
 
     def config_limit(self, value: int) -> None:

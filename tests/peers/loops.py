@@ -19,11 +19,11 @@ from trustfold.projections.calls.fingerprints import call_fingerprint, canonical
 from trustfold.projections.session import dispatch
 from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
 from trustfold.projections.session.detectors.registry import KINDS
-from trustfold.projections.session.records import ActivePattern, Sighting
-from trustfold.rules.levels import Level
-from trustfold.rules.rules import Ladder, Rules
+from trustfold.projections.session.records import ActivePattern, PatternSighting
+from trustfold.rules.levels import SettingLevel
+from trustfold.rules.rules import RuleSet, SeverityLadder
 from trustfold.schemas.decisions import NudgeIssued
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.schemas.vocabulary import PatternType
 
 from . import loop_rules
 from .area import Checked, nothing, puts, reads
@@ -75,7 +75,7 @@ _UNATTENDED = frozenset(
 _COMPACTION_GUARD = 3
 """Calls after a compaction that a peer watches; if all are the same, with the same result, it ends the run."""
 
-_PATTERNS = {str(pattern): pattern for pattern in Pattern}
+_PATTERNS = {str(pattern): pattern for pattern in PatternType}
 _GUARDED_FIELDS = frozenset("ev tool args result ok error times run session".split())
 _ACTIONS = ("allow", "notice", "notice", "block")
 _LEVELS = (None, "warning", "warning", "critical")
@@ -96,14 +96,14 @@ _SPEAKS_OF = tuple(
 """Texts that speak of values that no JSON holds → the values."""
 
 
-def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, **seen: Any) -> None:
+def sight(world: World, rules: RuleSet, pattern: PatternType, severity: int, repeats: str, **seen: Any) -> None:
     """Report a pattern to the fold as its own detectors do, with the event that was folded last."""
     state, emit = world.session_state(), world.topology.processors["session"]._emit
     emit.outputs = []
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
     proven = len(KINDS[pattern].texts) == 3  # where it may stop a run, the peer has seen the proof
     seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], "proven": proven, **seen}
-    found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
+    found = PatternSighting(pattern, severity, digest(repeats.encode()), **seen)
     dispatch.conclude([], dispatch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
         world.outputs += world.topology.append(output)
@@ -167,7 +167,7 @@ class Behaviour(Thresholds):
         self.quiet = True
         self.crashed = False
         self.seconds_are_calls = False
-        self.steps: Ladder | None = None
+        self.steps: SeverityLadder | None = None
         self.emitted: list[int] = []
 
     KNOBS = {
@@ -177,7 +177,7 @@ class Behaviour(Thresholds):
             "effective_within_calls": "effective_window_calls",
         }
     }
-    CONFIG = {"bucket": puts("steps", lambda value: Ladder(minor=value, moderate=2 * value, severe=3 * value))}
+    CONFIG = {"bucket": puts("steps", lambda value: SeverityLadder(minor=value, moderate=2 * value, severe=3 * value))}
 
     def config_cooldown_s(self, value: float) -> None:
         """As many calls as seconds; at least one, as every pattern comes with a call."""
@@ -320,7 +320,7 @@ class Behaviour(Thresholds):
         return worst, frozenset(pattern for severity, pattern in known if severity == worst)
 
     def _set_detection(self, *, on: bool) -> None:
-        self.set_level(Level.SESSION, {"pattern_detection_enabled": None if on else False})
+        self.set_level(SettingLevel.SESSION, {"pattern_detection_enabled": None if on else False})
 
     def op_compaction(self) -> None:
         """The model's context is cut. A peer may guard what follows: its guard is armed here, with nothing seen."""

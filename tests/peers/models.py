@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.schemas.vocabulary import PatternType
 
 from .case import UnknownWord
 from .loop_rules import Thresholds
@@ -40,7 +40,7 @@ class Models(Thresholds):
             self.calls.take({"ev": "user_message"})
             self.calls.unlike_others()
             for again in range(1 if number < effective else 2):
-                sight(self.world, self.rules, Pattern.REPETITIVE_CALLS, 1, f"loop {number}", repetitions=3 + again)
+                sight(self.world, self.rules, PatternType.REPETITIVE_CALLS, 1, f"loop {number}", repetitions=3 + again)
             for _ in range(self.rules.nudges.effective_within_calls):
                 self.calls.unlike_others()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trustfold.guard.resilient import ResilientResult
-from trustfold.projections.ranking import Candidate, rank_tools
+from trustfold.projections.ranking import RankCandidate, rank_tools
 from trustfold.schemas.public_state import public_state
 
 from ..support.fixed_rules import RegisteredTool
@@ -71,7 +71,7 @@ class Quality(Area):
             made["failed_scenarios"] = dict.fromkeys(failed, now.isoformat())
             told = [{**_PUBLISHED, **made, "time": now.isoformat()}]
         fits = _Fits(alike, others=float(similarity))
-        states, tools = [public_state(one) for one in told], [Candidate(self.tool, self.tool)]
+        states, tools = [public_state(one) for one in told], [RankCandidate(self.tool, self.tool)]
         return rank_tools(scenario, tools, states, now, self.rules.quality, fits)[0].rank
 
     def op_resilient_call(

@@ -12,16 +12,20 @@ import orjson
 from msgspec import structs
 from trustfold.config import RuleFiles
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by, table
+from trustfold.rules.levels import SETTINGS, SettingLevel, changed, layered, set_by, table
 from trustfold.schemas.settings import SettingsOverrides
 
 from ..support.fixed_rules import Rules
 from .area import Area, Checked, reads
 from .case import UnknownWord, known
 
-_LEVELS = {**{str(level): level for level in Level}, "env": Level.ENVIRONMENT, "project": Level.WORKSPACE}
-_LEVELS["global"] = Level.USER
-_SAVED = {Level.USER: "user:u1", Level.WORKSPACE: "workspace:w1"}
+_LEVELS = {
+    **{str(level): level for level in SettingLevel},
+    "env": SettingLevel.ENVIRONMENT,
+    "project": SettingLevel.WORKSPACE,
+}
+_LEVELS["global"] = SettingLevel.USER
+_SAVED = {SettingLevel.USER: "user:u1", SettingLevel.WORKSPACE: "workspace:w1"}
 
 _LADDERS = {
     "repetitive_call_threshold": "repetitive_calls",
@@ -54,21 +58,21 @@ class Levels(Area):
     """Settings of environment, session, workspace and user, and of the files."""
 
     def prepare(self) -> None:
-        self.overrides: dict[Level, SettingsOverrides] = {}
+        self.overrides: dict[SettingLevel, SettingsOverrides] = {}
         self.registered: list[dict[str, Any]] = []
         self.files: RuleFiles | None = None
         self.loaded = Rules()
 
-    def set_level(self, level: Level, changes: dict[str, Any] | None) -> None:
+    def set_level(self, level: SettingLevel, changes: dict[str, Any] | None) -> None:
         """Let a level set these beside what it sets already, null inherits; or nothing any more."""
         held = self.overrides.get(level)
         self.overrides[level] = SettingsOverrides() if changes is None else changed(held, changes)
         overrides = msgspec.to_builtins(self.overrides[level])
         source = self.world.topology.source
         self.world.user = "u1"
-        if level is Level.SESSION:
+        if level is SettingLevel.SESSION:
             self.world.event("session.settings_changed", settings=overrides)
-        elif level is Level.ENVIRONMENT:
+        elif level is SettingLevel.ENVIRONMENT:
             source.environment = self.overrides[level]
             source.rebase(source.base)
         else:
@@ -90,7 +94,7 @@ class Levels(Area):
         """A program sets a prerequisite, for its workspace."""
         told = {name: value for name, value in event.items() if name not in {"ev", "name"}}
         self.registered.append(policy(told))
-        self.set_level(Level.WORKSPACE, {"rules": {"prerequisite_policies": self.registered}})
+        self.set_level(SettingLevel.WORKSPACE, {"rules": {"prerequisite_policies": self.registered}})
 
     def op_load_config(self, data: dict[str, Any] | None = None, policies: Any = None) -> None:
         """The files change to this; what held goes on to hold where they cannot be used."""
@@ -114,7 +118,7 @@ class Levels(Area):
 
     def op_snapshot_restore(self, settings: dict[str, Any]) -> dict[str, Any]:
         """A session with these settings is kept, and taken up again by another process from what was kept."""
-        self.set_level(Level.SESSION, {setting_named(name): value for name, value in settings.items()})
+        self.set_level(SettingLevel.SESSION, {setting_named(name): value for name, value in settings.items()})
         old = self.world.topology
         kept = {(name, key): snapshot for name, stage in old.processors.items() for key, snapshot in stage.snapshot()}
         self.world.topology = LocalTopology(

@@ -12,8 +12,8 @@ from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool.failure_counts import decay, effective_failures
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.base import plain
-from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
-from trustfold.schemas.vocabulary import Severity, TrustState
+from trustfold.rules.rules import EscalationPatch, EscalationRule, RuleSet, TrustRules
+from trustfold.schemas.vocabulary import FailureSeverity, TrustState
 
 from ..support.fixed_rules import DefaultRule
 from .area import Area, Checked, reads, same
@@ -200,9 +200,11 @@ class Trust(Area):
 
     def see_weight(self) -> float | None:
         """What it counts towards a threshold, where its severity counts."""
-        every = TrustRules(default_rule=EscalationPatch(severity_filter=frozenset(Severity), count_threshold=None))
+        every = TrustRules(
+            default_rule=EscalationPatch(severity_filter=frozenset(FailureSeverity), count_threshold=None)
+        )
         trial = self.trial(config={})
-        trial.world.topology = type(trial.world.topology)(structs.replace(Rules(), trust=every))
+        trial.world.topology = type(trial.world.topology)(structs.replace(RuleSet(), trust=every))
         trial.play()
         weights = [failure.weight for record in trial.world.trust_records().values() for failure in record.failures]
         return weights[-1] if weights else None if trial._outcome("severity") is None else 1.0

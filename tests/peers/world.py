@@ -16,12 +16,12 @@ from uuid import UUID
 import msgspec
 import orjson
 from trustfold.guard import ToolGuard
-from trustfold.guard.backends.base import Decisions
+from trustfold.guard.backends.base import DecisionDispatcher
 from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.publisher import is_event
 from trustfold.guard.settings import GuardSettings
 from trustfold.guard.state_cache import StateView
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.session.records import ActivePattern
 from trustfold.projections.session.state import SessionState
@@ -60,7 +60,7 @@ class World:
         self.user: str | None = None
         self.model: str | None = None
         self.tier: str | None = None
-        self.outputs: list[Output] = []
+        self.outputs: list[StageOutput] = []
         self.refused: Refused | None = None
         self._ids = 0
 
@@ -94,7 +94,7 @@ class World:
         self.now += timedelta(seconds=seconds)
         self._take(self.topology.tick(self.now_ms))
 
-    def _take(self, outputs: list[Output]) -> None:
+    def _take(self, outputs: list[StageOutput]) -> None:
         for output in outputs:
             if output.topic == "dead-letters":
                 raise Refused(f"trustfold refused a record: {orjson.loads(output.value or b'{}').get('message')}")
@@ -202,7 +202,7 @@ class _WorldBackend(MemoryBackend):
     """Feeds a world with what a guard publishes, and shows the guard what stands on the `state` topic."""
 
     def __init__(self, world: World) -> None:
-        self.decisions = Decisions()
+        self.decisions = DecisionDispatcher()
         self._world = world
         self._view = StateView()
         self._read = 0

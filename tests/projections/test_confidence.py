@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections import confidence as of
-from trustfold.projections.confidence import Result, combine
+from trustfold.projections.confidence import SubcallResult, combine
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
 WEIGHTED, CONSENSUS, DIVERSE = SynthesisStrategy.WEIGHTED, SynthesisStrategy.CONSENSUS, SynthesisStrategy.DIVERSE
@@ -121,7 +121,7 @@ def test_a_combination_lies_between_its_signals(signals: dict[str, float]) -> No
 
 def test_weighted_is_the_default() -> None:
     """Most confident answer, confidence weighted by itself; one doubtful result flags the whole."""
-    made = synthesize([Result("A", 0.9, 0.01), Result("A", 0.85, 0.01), Result("U", 0.2, 0.01)])
+    made = synthesize([SubcallResult("A", 0.9, 0.01), SubcallResult("A", 0.85, 0.01), SubcallResult("U", 0.2, 0.01)])
     assert (made.content, made.strategy, made.low_confidence) == ("A", WEIGHTED, True)
     assert made.confidence == pytest.approx(0.8064, abs=1e-4)
     assert made.cost_usd == pytest.approx(0.03)
@@ -129,10 +129,14 @@ def test_weighted_is_the_default() -> None:
 
 def test_equal_answers_outvote_a_more_confident_one() -> None:
     """Weighted sums the confidence of equal answers, however they are written, in the best one's words."""
-    made = synthesize([Result("No.", 0.9), *[Result(text, 0.8) for text in ("yes", "Yes!", " YES ", '"yes"', "yes.")]])
+    made = synthesize(
+        [SubcallResult("No.", 0.9), *[SubcallResult(text, 0.8) for text in ("yes", "Yes!", " YES ", '"yes"', "yes.")]]
+    )
     assert made.content == "yes"
-    assert synthesize([Result("No", 0.9), Result("yes", 0.4), Result("Yes", 0.5)]).content == "No"
-    assert synthesize([Result("No", 0.9), Result("yes", 0.45), Result("Yes.", 0.5)]).content == "Yes."
+    assert synthesize([SubcallResult("No", 0.9), SubcallResult("yes", 0.4), SubcallResult("Yes", 0.5)]).content == "No"
+    assert (
+        synthesize([SubcallResult("No", 0.9), SubcallResult("yes", 0.45), SubcallResult("Yes.", 0.5)]).content == "Yes."
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,8 +167,13 @@ def test_answers_are_equal_but_for_case_space_and_punctuation(one: str, other: s
 
 def test_differently_written_answers_agree() -> None:
     """For a consensus, and where the other answers are listed."""
-    results = [Result("Paris.", 0.8), Result("paris", 0.7), Result("Rome", 0.75), Result("rome!", 0.6)]
-    made = synthesize([*results, Result("PARIS", 0.5)], CONSENSUS)
+    results = [
+        SubcallResult("Paris.", 0.8),
+        SubcallResult("paris", 0.7),
+        SubcallResult("Rome", 0.75),
+        SubcallResult("rome!", 0.6),
+    ]
+    made = synthesize([*results, SubcallResult("PARIS", 0.5)], CONSENSUS)
     assert (made.content, made.consensus, made.confidence) == ("Paris.", True, pytest.approx(2 / 3))
     assert synthesize(results, DIVERSE).alternatives == ("Rome",)
 
@@ -173,12 +182,12 @@ def test_differently_written_answers_agree() -> None:
 def test_a_cost_that_is_no_amount_of_money_is_refused(bad: float) -> None:
     """A sum with NaN in it would hide what all others have cost."""
     with pytest.raises(ValueError, match="cost_usd must be a number from 0"):
-        synthesize([Result("A", 0.5, bad)])
+        synthesize([SubcallResult("A", 0.5, bad)])
 
 
 def test_consensus_is_what_most_confident_results_say() -> None:
     """Results below one half have no vote; 0.3 itself is not low."""
-    made = synthesize([Result("A", 0.8), Result("A", 0.75), Result("D", 0.3)], CONSENSUS)
+    made = synthesize([SubcallResult("A", 0.8), SubcallResult("A", 0.75), SubcallResult("D", 0.3)], CONSENSUS)
     assert (made.content, made.consensus, made.low_confidence) == ("A", True, False)
     assert made.confidence == pytest.approx(0.775)
 
@@ -186,12 +195,12 @@ def test_consensus_is_what_most_confident_results_say() -> None:
 @pytest.mark.parametrize(
     "results",
     [
-        [Result("A", 0.4), Result("B", 0.2)],
-        [Result("A", 0.9), Result("B", 0.8)],
-        [Result("A", 0.9), Result("A", 0.4), Result("B", 0.8)],
+        [SubcallResult("A", 0.4), SubcallResult("B", 0.2)],
+        [SubcallResult("A", 0.9), SubcallResult("B", 0.8)],
+        [SubcallResult("A", 0.9), SubcallResult("A", 0.4), SubcallResult("B", 0.8)],
     ],
 )
-def test_no_consensus_is_reported_as_none(results: list[Result]) -> None:
+def test_no_consensus_is_reported_as_none(results: list[SubcallResult]) -> None:
     """The most confident answer, and that nobody agreed on it."""
     made = synthesize(results, CONSENSUS)
     assert (made.content, made.consensus) == ("A", False)
@@ -199,7 +208,13 @@ def test_no_consensus_is_reported_as_none(results: list[Result]) -> None:
 
 def test_diverse_presents_the_disagreement() -> None:
     """Every other answer once, most confident first."""
-    results = [Result("A", 0.9), Result("C", 0.4), Result("B", 0.6), Result("A", 0.5), Result("B", 0.55)]
+    results = [
+        SubcallResult("A", 0.9),
+        SubcallResult("C", 0.4),
+        SubcallResult("B", 0.6),
+        SubcallResult("A", 0.5),
+        SubcallResult("B", 0.55),
+    ]
     made = synthesize(results, DIVERSE)
     assert (made.content, made.confidence, made.alternatives) == ("A", 0.9, ("B", "C"))
 
@@ -216,7 +231,7 @@ def test_nothing_gives_nothing(strategy: SynthesisStrategy) -> None:
 def test_a_result_that_is_no_share_is_refused(strategy: SynthesisStrategy, bad: Any) -> None:
     """A confidence of 1.7 or NaN does not get into an answer."""
     with pytest.raises(ValueError, match="confidence must be a number from 0 to 1"):
-        synthesize([Result("A", 0.5), Result("B", bad)], strategy)
+        synthesize([SubcallResult("A", 0.5), SubcallResult("B", bad)], strategy)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ABC"), _shares), min_size=1, max_size=8), st.sampled_from(SynthesisStrategy))
@@ -224,7 +239,7 @@ def test_a_synthesis_is_no_better_than_its_best_result(
     results: list[tuple[str, float]], strategy: SynthesisStrategy
 ) -> None:
     """Its answer was given by somebody, and its confidence lies between theirs."""
-    made = synthesize([Result(*result) for result in results], strategy)
+    made = synthesize([SubcallResult(*result) for result in results], strategy)
     shares = [share for _, share in results]
     assert made.content in {content for content, _ in results}
     assert 0 <= made.confidence <= max(shares) + 1e-9

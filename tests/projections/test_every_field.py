@@ -11,9 +11,9 @@ import pytest
 from fixed_rules import TO_OPEN, Rules, TrustRules
 from scenarios import ALL
 from story import Story
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.schemas.decisions import DeadLetterRepublished, Decision, DegradationPlan, Lease, StateUpdated
+from trustfold.schemas.decisions import DeadLetterRepublished, Decision, DegradationPlan, ProbeLease, StateUpdated
 from trustfold.schemas.public_state import STATE_KINDS, DecisionBase
 from trustfold.schemas.vocabulary import RecoveryMode
 
@@ -129,7 +129,7 @@ STORIES = (
 )
 
 
-def rejected() -> Iterable[Output]:
+def rejected() -> Iterable[StageOutput]:
     """Records that are no events, with keys and values that are text and that are not."""
     topology = LocalTopology(Rules())
     for key, value in ((b"k", b"{}"), (b"\xff", b"\xff")):
@@ -179,4 +179,4 @@ def test_every_field_of_a_state_is_filled(kind: str, filled: dict[str, set[str]]
 def test_every_field_of_parts_is_filled(filled: dict[str, set[str]]) -> None:
     """Of what stands inside of decisions and states."""
     assert fields_of(DegradationPlan) == filled["plan"]
-    assert fields_of(Lease) == filled["lease"]
+    assert fields_of(ProbeLease) == filled["lease"]

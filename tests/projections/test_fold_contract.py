@@ -15,38 +15,38 @@ from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, ORDERS, event_lines, events_and_orders
 from trustfold.errors import StateIncompatible
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.tool.state import ToolState
 from trustfold.projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
-from trustfold.rules.rules import Ladder
+from trustfold.rules.rules import SeverityLadder
 from trustfold.schemas.outcomes import US
 
 RULES = Rules(
     policies={"look first": Policy(requires="read_file", before=("edit_*", "bash"), within_turns=1)},
     behaviour=BehaviourRules(
-        call_budget=Ladder(minor=4, moderate=8, severe=12),
-        failure_streak=Ladder(minor=2, moderate=3, severe=4),
-        missing_environment=Ladder(minor=1, moderate=2, severe=None),
-        stagnation=Ladder(minor=2, moderate=3, severe=4),
-        reread=Ladder(minor=2, moderate=3, severe=None),
-        restated=Ladder(minor=1, moderate=2, severe=3),
-        monologue=Ladder(minor=2, moderate=3, severe=4),
-        same_error_loop=Ladder(minor=2, moderate=3, severe=4),
-        repetitive_calls=Ladder(minor=2, moderate=3, severe=4),
-        repetitive_calls_with_effects=Ladder(minor=2, moderate=None, severe=None),
-        error_retry_loop=Ladder(minor=2, moderate=3, severe=4),
-        alternating_loop=Ladder(minor=2, moderate=3, severe=4),
-        self_appending=Ladder(minor=2, moderate=3, severe=None),
-        poll=Ladder(minor=2, moderate=3, severe=None),
+        call_budget=SeverityLadder(minor=4, moderate=8, severe=12),
+        failure_streak=SeverityLadder(minor=2, moderate=3, severe=4),
+        missing_environment=SeverityLadder(minor=1, moderate=2, severe=None),
+        stagnation=SeverityLadder(minor=2, moderate=3, severe=4),
+        reread=SeverityLadder(minor=2, moderate=3, severe=None),
+        restated=SeverityLadder(minor=1, moderate=2, severe=3),
+        monologue=SeverityLadder(minor=2, moderate=3, severe=4),
+        same_error_loop=SeverityLadder(minor=2, moderate=3, severe=4),
+        repetitive_calls=SeverityLadder(minor=2, moderate=3, severe=4),
+        repetitive_calls_with_effects=SeverityLadder(minor=2, moderate=None, severe=None),
+        error_retry_loop=SeverityLadder(minor=2, moderate=3, severe=4),
+        alternating_loop=SeverityLadder(minor=2, moderate=3, severe=4),
+        self_appending=SeverityLadder(minor=2, moderate=3, severe=None),
+        poll=SeverityLadder(minor=2, moderate=3, severe=None),
         slow_poll_seconds=60,
-        introspection_loop=Ladder(minor=2, moderate=3, severe=4),
-        announce_no_action_in_turn=Ladder(minor=2, moderate=3, severe=4),
-        announce_no_action_by_structure=Ladder(minor=2, moderate=3, severe=4),
-        text_loop=Ladder(minor=2, moderate=3, severe=4),
-        unknown_tool=Ladder(minor=1, moderate=2, severe=3),
-        planning_loop=Ladder(minor=2, moderate=3, severe=4),
+        introspection_loop=SeverityLadder(minor=2, moderate=3, severe=4),
+        announce_no_action_in_turn=SeverityLadder(minor=2, moderate=3, severe=4),
+        announce_no_action_by_structure=SeverityLadder(minor=2, moderate=3, severe=4),
+        text_loop=SeverityLadder(minor=2, moderate=3, severe=4),
+        unknown_tool=SeverityLadder(minor=1, moderate=2, severe=3),
+        planning_loop=SeverityLadder(minor=2, moderate=3, severe=4),
         max_turn_duration_seconds=300,
     ),
 )
@@ -79,12 +79,12 @@ class Stored:
         return topology
 
 
-def decisions(outputs: Iterable[Output]) -> list[tuple[str, str, bytes | None]]:
+def decisions(outputs: Iterable[StageOutput]) -> list[tuple[str, str, bytes | None]]:
     """What consumers see, state included."""
     return [(o.topic, o.key, o.value) for o in outputs if o.topic in {*DECISION_TOPICS, "state"}]
 
 
-def fold(lines: list[bytes]) -> tuple[list[Output], LocalTopology]:
+def fold(lines: list[bytes]) -> tuple[list[StageOutput], LocalTopology]:
     """Everything in one go, and a tick at the end."""
     topology = LocalTopology(RULES)
     outputs = topology.feed("events", lines)
@@ -145,7 +145,7 @@ def test_redelivery_after_a_crash_changes_no_state(lines: list[bytes], data: st.
 def test_ticks_change_when_not_what(lines: list[bytes], places: list[int]) -> None:
     """Ticks at any point of stream time lead to the same decisions of every session."""
     ticked = LocalTopology(RULES)
-    outputs: list[Output] = []
+    outputs: list[StageOutput] = []
     for number, line in enumerate(lines):
         outputs += ticked.feed("events", (line,))
         if number in places:

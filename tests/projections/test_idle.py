@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, START, events_and_orders
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.processor import IdleKeys
 from trustfold.projections.snapshot import codec_of
@@ -84,7 +84,7 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
     return found
 
 
-def fed(topology: LocalTopology, records: list[Arrival]) -> list[Output]:
+def fed(topology: LocalTopology, records: list[Arrival]) -> list[StageOutput]:
     """Outputs of records."""
     return [out for topic, value, at in records for out in topology.feed(topic, (value,), timestamp=at)]
 
@@ -95,7 +95,7 @@ def test_when_states_are_dropped_shows_nowhere(records: list[Arrival], data: st.
     """Snapshots and restarts at any place, and none at all: the same bytes."""
     kept = Kept()
     topology = kept.topology(SOON)
-    outputs: list[Output] = []
+    outputs: list[StageOutput] = []
     latest = 0
     for record in records:
         outputs += fed(topology, [record])
@@ -229,11 +229,11 @@ class Churn:
         self._ids += 10
         self.feed(story.records)
 
-    def feed(self, records: list[tuple[str, bytes]]) -> list[Output]:
+    def feed(self, records: list[tuple[str, bytes]]) -> list[StageOutput]:
         """Outputs of records that arrive now."""
         return fed(self.topology, [(topic, value, milliseconds(self.at)) for topic, value in records])
 
-    def pass_time(self, time: timedelta) -> list[Output]:
+    def pass_time(self, time: timedelta) -> list[StageOutput]:
         """Time passes; a checkpoint is taken, and what falls due told. A session somewhere makes the log go on."""
         self.at += time
         self.session("clock", workspace="elsewhere")

@@ -8,7 +8,7 @@ import pytest
 from trustfold.projections.incidents import (
     DAY_MS,
     STUCK_MS,
-    Incident,
+    IncidentRecord,
     OpenAsk,
     OpenPattern,
     SessionNews,
@@ -51,7 +51,7 @@ def session(name: str, age: int = 60_000, *, severity: int = 0, asks: bool = Fal
     return SessionNews(name, "w", patterns, asked, (NOW - age,) * lost, NOW - age)
 
 
-def found(*what: PublicState | SessionNews) -> list[Incident]:
+def found(*what: PublicState | SessionNews) -> list[IncidentRecord]:
     """Incidents of now."""
     sessions = [one for one in what if isinstance(one, SessionNews)]
     return ranked([one for one in what if not isinstance(one, SessionNews)], sessions, NOW)

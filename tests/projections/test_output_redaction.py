@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planted_secrets import events_with, found_in, lines_of_all_kinds
 from secret_kinds import FEW, KINDS, words_of
 from trustfold.projections import output_redaction
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.security.redaction import redact_text
@@ -22,12 +22,12 @@ from trustfold.security.secret_patterns import STRUCTURES
 from trustfold.security.secret_patterns.tokens import TOKENS
 
 
-def outputs_of(lines: list[bytes]) -> list[Output]:
+def outputs_of(lines: list[bytes]) -> list[StageOutput]:
     """Everything that a worker writes for events that nobody has redacted, except to the topic `events`."""
     return [output for output in LocalTopology(Rules()).feed("events", lines) if output.topic != "events"]
 
 
-def everything_of(outputs: list[Output]) -> bytes:
+def everything_of(outputs: list[StageOutput]) -> bytes:
     """Keys, ids, and values."""
     return b"\n".join(b"%b %b %b" % (one.key.encode(), one.id.encode(), one.value or b"") for one in outputs)
 

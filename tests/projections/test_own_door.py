@@ -14,7 +14,7 @@ import pytest
 from fixed_rules import BehaviourRules, BreakerRules, GuaranteeRules, Rules, TrustRules
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.topology import STAGES
@@ -83,7 +83,7 @@ def line(number: int, step: dict[str, Any], at: datetime) -> tuple[str, bytes]:
     return "commands" if command else "events", orjson.dumps({k: v for k, v in body.items() if v is not None})
 
 
-def check(outputs: list[Output]) -> None:
+def check(outputs: list[StageOutput]) -> None:
     """Read every output back."""
     for output in outputs:
         if output.value is None or output.topic in {"outcomes", "standings"}:

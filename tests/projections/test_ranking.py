@@ -12,7 +12,7 @@ from fixed_rules import QualityRules, RegisteredTool
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
-from trustfold.projections.ranking import Candidate, EmbeddingSimilarity, LexicalSimilarity, Ranked, rank_tools
+from trustfold.projections.ranking import EmbeddingSimilarity, LexicalSimilarity, RankCandidate, ToolRank, rank_tools
 from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.public_state import BreakerUpdated, QualityUpdated, StateUpdated, public_state
 
@@ -43,10 +43,10 @@ def state(
     )
 
 
-def rank(scenario: str, tools: dict[str, str], states: Sequence[StateUpdated], **options: Any) -> list[Ranked]:
+def rank(scenario: str, tools: dict[str, str], states: Sequence[StateUpdated], **options: Any) -> list[ToolRank]:
     """Tools, by name and what they are for, in the order in which they serve."""
     services = options.pop("services", {})
-    candidates = [Candidate(name, about, services.get(name, "")) for name, about in tools.items()]
+    candidates = [RankCandidate(name, about, services.get(name, "")) for name, about in tools.items()]
     rules, now = options.pop("rules", QualityRules()), options.pop("now", NOW)
     return rank_tools(scenario, candidates, states, now, rules, **options)
 

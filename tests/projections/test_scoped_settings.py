@@ -14,8 +14,8 @@ from streams_of_events import event_lines
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import MAX_RESOLVED, MAX_SESSION_BYTES, RuleSource
 from trustfold.projections.topology import STAGES
-from trustfold.rules.levels import Level
-from trustfold.rules.older_shapes import Misfit
+from trustfold.rules.levels import SettingLevel
+from trustfold.rules.older_shapes import RulesMisfit
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
 
@@ -256,7 +256,7 @@ def test_resolved_rules_are_shared_and_bounded() -> None:
     for number in range(3 * MAX_RESOLVED):
         source.of("w", "", f'{{"nudge_level":"off","rules":{{"calls":{{"deadline_ms":{number + 1}}}}}}}')
     assert len(source._resolved) <= MAX_RESOLVED
-    with pytest.raises(Misfit):
+    with pytest.raises(RulesMisfit):
         source.set("user:ada", SettingsOverrides(rules={"nonsense": 1}))
     assert not source.of("w1", "ada").nudges.enabled
 
@@ -292,7 +292,7 @@ def test_a_cooldown_without_end_is_refused() -> None:
     """Times that no calendar holds would make every call of the scope a dead letter."""
     patch = {"trust": {"default_rule": {"cooldown_seconds": 1e12}}}
     source = RuleSource(Rules())
-    with pytest.raises(Misfit, match="31536000"):
+    with pytest.raises(RulesMisfit, match="31536000"):
         source.set("workspace:w1", SettingsOverrides(rules=patch))
 
 
@@ -304,10 +304,10 @@ def test_a_copy_of_rules_is_equal_until_one_of_the_two_changes() -> None:
     copy = source.copy()
     assert copy.equals(source)
     assert copy.levels("w1", "ada", '{"nudge_level":"off"}') == {
-        Level.ENVIRONMENT: SettingsOverrides(nudge_level=NudgeLevel.DIRECT),
-        Level.SESSION: SettingsOverrides(nudge_level=NudgeLevel.OFF),
-        Level.WORKSPACE: None,
-        Level.USER: quiet,
+        SettingLevel.ENVIRONMENT: SettingsOverrides(nudge_level=NudgeLevel.DIRECT),
+        SettingLevel.SESSION: SettingsOverrides(nudge_level=NudgeLevel.OFF),
+        SettingLevel.WORKSPACE: None,
+        SettingLevel.USER: quiet,
     }
     copy.set("workspace:w1", quiet)
     assert not copy.equals(source)

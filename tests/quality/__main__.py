@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.progress import Progress
 from trustfold.config import load_rules
 from trustfold.errors import ConfigError
-from trustfold.rules.rules import Rules
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.rules.rules import RuleSet
+from trustfold.schemas.vocabulary import PatternType
 
 SHIPPED = "shipped"
 BEHAVIOUR, LOOPS, OUTAGES = MEASURES = ("behaviour", "loops", "outages")
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _measure(
-    rules: dict[str, Rules], found: list[Source], known: Labels, options: argparse.Namespace
+    rules: dict[str, RuleSet], found: list[Source], known: Labels, options: argparse.Namespace
 ) -> dict[str, Run]:
     coding = [source for source in found if source.name not in known.benchmarks]
     runs = {}
@@ -169,7 +169,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--markdown", action="store_true", help="tables as Markdown")
     parser.add_argument("--json", action="store_true", help="figures for programs")
     parser.add_argument("--detections", type=int, default=0, metavar="N", help="show N of them and what led to them")
-    parser.add_argument("--pattern", type=Pattern, choices=list(Pattern), help="with --detections: of this pattern")
+    parser.add_argument(
+        "--pattern", type=PatternType, choices=list(PatternType), help="with --detections: of this pattern"
+    )
     parser.add_argument(
         "--ended", type=Ending, choices=list(Ending), help="with --detections: of sessions that ended so"
     )
@@ -184,9 +186,9 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _rules(files: list[str]) -> dict[str, Rules]:
+def _rules(files: list[str]) -> dict[str, RuleSet]:
     named = {Path(file).stem: load_rules(file) for file in files}
-    return named if len(named) > 1 else {SHIPPED: Rules(), **named}
+    return named if len(named) > 1 else {SHIPPED: RuleSet(), **named}
 
 
 if __name__ == "__main__":

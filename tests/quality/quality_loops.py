@@ -20,7 +20,7 @@ from quality_plants import Trace
 from quality_sessions import Source
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.vocabulary import NudgeType
 
 MIN_CALLS = 10
@@ -131,7 +131,7 @@ class Loop(NamedTuple):
     paused: bool
 
 
-def measure(source: Source, count: int, rules: Rules) -> list[Loop]:
+def measure(source: Source, count: int, rules: RuleSet) -> list[Loop]:
     """Plant each kind at so many places of a source, the same ones at each run."""
     trace = trace_of(source)
     loops: list[Loop] = []
@@ -171,7 +171,7 @@ def _places(trace: Trace, count: int) -> list[int]:
     return random.Random(f"{trace.name} loops").sample(found, min(count, len(found)))
 
 
-def _plant(source: str, kind: str, before: list[bytes], calls: list[bytes], rules: Rules) -> Loop:
+def _plant(source: str, kind: str, before: list[bytes], calls: list[bytes], rules: RuleSet) -> Loop:
     topology = LocalTopology(rules, stages=STAGES[:1])
     topology.feed("events", before)
     told, pattern, paused = None, "", False

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import orjson
 from quality_sessions import Source
-from trustfold.cli.checks import CHECKS, Check, Checker, Verdict, check_of
-from trustfold.projections.emitter import Output
+from trustfold.cli.checks import CHECKS, CallCheck, CallChecker, GuardVerdict, check_of
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.outcomes import DEFAULT_WORKSPACE
 from trustfold.schemas.vocabulary import NudgeType
 
@@ -65,7 +65,7 @@ class Interruption(NamedTuple):
     """
 
     source: str
-    check: Check
+    check: CallCheck
     line: int
     causes: tuple[str, ...] = ()
 
@@ -87,7 +87,7 @@ class Measured:
     sessions: dict[str, Session] = field(default_factory=dict)
     nudges: Counter[str] = field(default_factory=Counter)
     told: int = 0
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    verdicts: Counter[GuardVerdict] = field(default_factory=Counter)
     interruptions: list[Interruption] = field(default_factory=list)
     refused: int = 0
 
@@ -117,10 +117,10 @@ class Measured:
         return Counter(one.check.key for one in self.interruptions)
 
 
-def measure(source: Source, rules: Rules) -> Measured:
+def measure(source: Source, rules: RuleSet) -> Measured:
     """Fold a source as it was recorded, and check each of its calls."""
     fold = _Fold(Measured(source.name))
-    checker = Checker(LocalTopology(rules))
+    checker = CallChecker(LocalTopology(rules))
     for number, line in enumerate(source.lines()):
         for output in checker.feed("events", (line,)):
             fold.note(output, number, line)
@@ -136,7 +136,7 @@ class _Fold:
         self._by_pattern_id: dict[str, Detection] = {}
         self._causes: dict[tuple[str, str], tuple[str, ...]] = {}
 
-    def note(self, output: Output, number: int, line: bytes) -> None:
+    def note(self, output: StageOutput, number: int, line: bytes) -> None:
         """Count one output of the event in a line."""
         measured = self.measured
         if output.topic == "outcomes":
@@ -156,9 +156,9 @@ class _Fold:
     def _session(self, name: str) -> Session:
         return self.measured.sessions.setdefault(name, Session())
 
-    def _check(self, check: Check, number: int, line: bytes) -> None:
+    def _check(self, check: CallCheck, number: int, line: bytes) -> None:
         self.measured.verdicts[check.decision] += 1
-        if check.decision is not Verdict.ALLOW:
+        if check.decision is not GuardVerdict.ALLOW:
             workspace = orjson.loads(line).get("workspace_id") or DEFAULT_WORKSPACE
             behind = self._causes.get((workspace, check.key), ())
             self.measured.interruptions.append(Interruption(self.measured.source, check, number, behind))

@@ -16,12 +16,12 @@ from typing import Any
 import quality_plants as plants
 from quality_plants import KINDS, Plant, Scope, Start, Trace
 from quality_sessions import Source
-from trustfold.cli.checks import Check, Checker, Verdict
+from trustfold.cli.checks import CallCheck, CallChecker, GuardVerdict
 from trustfold.guard.breaker import refusing_circuit_in
 from trustfold.guard.permission import is_refused
-from trustfold.guard.state_cache import Trust
+from trustfold.guard.state_cache import TrustEntry
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.events import ToolCallStarted, epoch_ms
 from trustfold.schemas.vocabulary import TrustState
@@ -130,14 +130,14 @@ def trace_of(source: Source) -> Trace:
     return plants.load(source)
 
 
-def measure(source: Source, kind: str, scope: Scope, seed: str, rules: Rules) -> Outage | None:
+def measure(source: Source, kind: str, scope: Scope, seed: str, rules: RuleSet) -> Outage | None:
     """Plant one outage in a source and measure it; None where there is no room for one."""
     trace = trace_of(source)
     plant = plants.plant(trace, kind, scope, seed)
     return None if plant is None else measure_plant(trace, plant, rules)
 
 
-def measure_plant(trace: Trace, plant: Plant, rules: Rules) -> Outage:
+def measure_plant(trace: Trace, plant: Plant, rules: RuleSet) -> Outage:
     """Fold a window of a trace with an outage and without it."""
     planted = _Run(trace, plant, rules, broken=True)
     planted.run()
@@ -173,7 +173,7 @@ def _conclude(outage: Outage, keys: dict[str, _Key]) -> None:
 class _Run:
     """One fold of the window."""
 
-    def __init__(self, trace: Trace, plant: Plant, rules: Rules, *, broken: bool, stop: int | None = None) -> None:
+    def __init__(self, trace: Trace, plant: Plant, rules: RuleSet, *, broken: bool, stop: int | None = None) -> None:
         self.outage = Outage(plant.source, plant.kind, plant.scope, plant.target)
         self.keys: dict[str, _Key] = {}
         self.held: dict[int, str] = {}
@@ -182,7 +182,7 @@ class _Run:
         self._failing = frozenset(plant.calls if broken else ())
         self._refused: dict[int, bool] = {}
         self._topology = LocalTopology(rules)
-        self._checker = Checker(self._topology)
+        self._checker = CallChecker(self._topology)
         self._begin, self._end = plant.calls[0], plant.calls[-1]
         self._over = max(trace.times[trace.starts[line].finish or line] for line in plant.calls)
         earliest = bisect_left(trace.times, trace.times[self._begin] - BEFORE_MS)
@@ -218,14 +218,14 @@ class _Run:
         check = self._checker.check(event)
         if start.line >= self._begin:
             self._note_check(start, event, check)
-        if check.decision in {Verdict.DENY, Verdict.CIRCUIT_OPEN}:
-            self._refused[start.line] = check.decision is Verdict.CIRCUIT_OPEN
+        if check.decision in {GuardVerdict.DENY, GuardVerdict.CIRCUIT_OPEN}:
+            self._refused[start.line] = check.decision is GuardVerdict.CIRCUIT_OPEN
             self.outage.refused += start.line in self._failing
         else:
             self._fold(self._line_of(start.line, start))
 
-    def _note_check(self, start: Start, event: ToolCallStarted, check: Check) -> None:
-        allowed = check.decision is Verdict.ALLOW
+    def _note_check(self, start: Start, event: ToolCallStarted, check: CallCheck) -> None:
+        allowed = check.decision is GuardVerdict.ALLOW
         if not self._plant.covers(start):
             if start.at <= self._over + AFTER_MS:
                 self.outage.others += 1
@@ -281,7 +281,7 @@ class _Run:
                 key.needed = 1  # what is half-open lets the first call through
         key.held = key.held or trust is not None or circuit_until is not None
 
-    def _standing(self, event: ToolCallStarted) -> tuple[Trust | None, int | None]:
+    def _standing(self, event: ToolCallStarted) -> tuple[TrustEntry | None, int | None]:
         """The trust of a call that is not trusted, and until when a circuit of it is open."""
         call, view, at = self._checker.call_of(event), self._checker.view, epoch_ms(event.time)
         trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)

@@ -14,7 +14,7 @@ from trustfold.projections.session.calls import args_of
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.events import ToolCallFinished, ToolCallStarted, epoch_ms
 from trustfold.schemas.outcomes import DEFAULT_WORKSPACE
-from trustfold.schemas.vocabulary import Status
+from trustfold.schemas.vocabulary import CallStatus
 
 KINDS: dict[str, dict[str, Any]] = {
     "reset": {"error": {"type": "ConnectionResetError", "message": "Connection reset by peer"}},
@@ -107,7 +107,7 @@ def load(source: Source) -> Trace:
         elif isinstance(event, ToolCallFinished) and (waiting := still_open.get((event.session_id, event.call_id))):
             begun = waiting.pop()
             start_of[number] = begun
-            if event.status is not Status.CANCELLED:
+            if event.status is not CallStatus.CANCELLED:
                 found[begun] = found[begun]._replace(finish=number)
     return Trace(source.name, lines, times, found, start_of)
 

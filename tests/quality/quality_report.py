@@ -13,7 +13,7 @@ from quality_outages import Outage
 from quality_sessions import Ending, Labels
 from quality_tables import Grid
 from quality_verdicts import FALSE, RIGHT, USELESS, Judged
-from trustfold.cli.checks import Verdict
+from trustfold.cli.checks import GuardVerdict
 from trustfold.schemas.vocabulary import NudgeType
 
 KEYS_SHOWN = 5
@@ -81,7 +81,7 @@ def _source(one: Measured) -> dict[str, Any]:
         "nudges": one.nudges.total(),
         "pauses": one.pauses,
         "told": one.told,
-        "asked": one.verdicts[Verdict.ASK],
+        "asked": one.verdicts[GuardVerdict.ASK],
         "refused": _refused(one),
     }
     return {
@@ -91,22 +91,22 @@ def _source(one: Measured) -> dict[str, Any]:
         "patterns": dict(one.patterns.most_common()),
         "nudges": {str(kind): one.nudges[kind] for kind in NudgeType},
         "told": one.told,
-        "checks": {str(verdict): one.verdicts[verdict] for verdict in Verdict},
+        "checks": {str(verdict): one.verdicts[verdict] for verdict in GuardVerdict},
         "keys": dict(one.keys.most_common()),
         "per_1000_calls": {name: 1000 * count / one.calls if one.calls else None for name, count in rates.items()},
     }
 
 
 def _refused(one: Measured) -> int:
-    return one.verdicts[Verdict.DENY] + one.verdicts[Verdict.CIRCUIT_OPEN]
+    return one.verdicts[GuardVerdict.DENY] + one.verdicts[GuardVerdict.CIRCUIT_OPEN]
 
 
 def _source_cells(one: Measured) -> list[str]:
     patterns = ", ".join(f"{name} {count:,}" for name, count in one.patterns.most_common())
-    asks = one.verdicts[Verdict.ASK] + _refused(one)
+    asks = one.verdicts[GuardVerdict.ASK] + _refused(one)
     counts = (
         one.nudges[NudgeType.GENTLE], one.nudges[NudgeType.DIRECT], one.pauses, one.told,
-        one.verdicts[Verdict.ASK], _refused(one),
+        one.verdicts[GuardVerdict.ASK], _refused(one),
     )  # fmt: skip
     rates = [f"{1000 * count / max(1, one.calls):.2f}" for count in (one.nudges.total(), one.pauses, asks)]
     head = [one.source, f"{len(one.sessions):,}", f"{one.calls:,}", f"{len(one.detections):,}", patterns]

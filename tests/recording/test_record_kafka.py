@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.recording import kafka
 from trustfold.recording.kafka import KafkaRecording
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -35,7 +35,7 @@ async def test_a_stop_without_a_broker_leaves_nothing_to_the_event_loop(
 
     monkeypatch.setattr(kafka, "_described", fails_when_cancelled)
     said: list[str] = []
-    with closing(Recorder(tmp_path)) as recorder:
+    with closing(PartitionRecorder(tmp_path)) as recorder:
         settings = KafkaSettings(bootstrap="127.0.0.1:1", stop_timeout=0.1)
         await KafkaRecording(recorder, settings, say=said.append).run(stopped)
     gc.collect()

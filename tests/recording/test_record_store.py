@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 from recorded import ARRIVED, rows, small_event
 from trustfold.errors import ConfigError
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.recording.store import POSITIONS, StoreRecording
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded import store_views
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.store_views import StoreViews
 
 
 def ingest(store: Path, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
     """Events into a store."""
-    with EmbeddedEngine.open(store, Rules()) as engine:
+    with EmbeddedEngine.open(store, RuleSet()) as engine:
         engine.ingest([small_event(number) for number in numbers], arrived_ms=arrived_ms)
 
 
 @contextmanager
 def recording(store: Path, root: Path) -> Iterator[StoreRecording]:
     """A recording, closed in the end."""
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     try:
         made = StoreRecording(recorder, store)
         try:
@@ -101,7 +101,7 @@ def test_a_page_of_long_records_is_short(tmp_path: Path, monkeypatch: pytest.Mon
     store = tmp_path / "store.sqlite"
     ingest(store, range(100))
     monkeypatch.setattr(store_views, "PAGE_BYTES", 1000)
-    reader = Views.open(store)
+    reader = StoreViews.open(store)
     page = reader.log(0, 2000)
     assert 1 < len(page) < 20
     assert reader.log(page[-1].offset, 2000)[0].offset == page[-1].offset + 1
@@ -114,7 +114,7 @@ def test_forgetting_everything_gives_no_number_twice(tmp_path: Path) -> None:
     store, root = tmp_path / "store.sqlite", tmp_path / "history"
     ingest(store, range(3))
     record(store, root)
-    with EmbeddedEngine.open(store, Rules()) as engine:
+    with EmbeddedEngine.open(store, RuleSet()) as engine:
         engine.forget({"events": ARRIVED + 1})
     ingest(store, range(3, 6), arrived_ms=ARRIVED + 2)
     assert record(store, root) == [f"e{number}" for number in range(6)]

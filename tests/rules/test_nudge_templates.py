@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from trustfold.rules.rules import NudgeRules, Policy, Rules
+from trustfold.rules.rules import NudgeRules, PrerequisitePolicy, RuleSet
 
 
 def test_own_texts_may_use_every_placeholder() -> None:
@@ -26,7 +26,7 @@ def test_own_texts_may_use_every_placeholder() -> None:
 def test_slips_are_refused_and_named(texts: dict[str, str], says: list[str]) -> None:
     """The key, what is wrong with it, and what would be right."""
     with pytest.raises(msgspec.ValidationError) as refused:
-        msgspec.convert({"nudges": {"texts": texts}}, Rules)
+        msgspec.convert({"nudges": {"texts": texts}}, RuleSet)
     assert all(word in str(refused.value) for word in says), str(refused.value)
     assert "$.nudges" in str(refused.value)
 
@@ -34,9 +34,9 @@ def test_slips_are_refused_and_named(texts: dict[str, str], says: list[str]) -> 
 def test_a_policy_is_checked_too() -> None:
     """It needs tools to come before, and its own text follows the same rules."""
     with pytest.raises(msgspec.ValidationError, match="at least one tool in `before`"):
-        msgspec.convert({"policies": {"p": {"requires": "a", "before": []}}}, Rules)
+        msgspec.convert({"policies": {"p": {"requires": "a", "before": []}}}, RuleSet)
     with pytest.raises(msgspec.ValidationError, match=r"\{prerequisite_tool\}.*\{required_tool\}"):
         msgspec.convert(
-            {"policies": {"p": {"requires": "a", "before": ["b"], "message": "{prerequisite_tool}"}}}, Rules
+            {"policies": {"p": {"requires": "a", "before": ["b"], "message": "{prerequisite_tool}"}}}, RuleSet
         )
-    assert Policy(requires="a", before=("b",), message="{required_tool} first").enabled
+    assert PrerequisitePolicy(requires="a", before=("b",), message="{required_tool} first").enabled

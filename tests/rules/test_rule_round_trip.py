@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from msgspec import NODEFAULT, Struct, inspect
 from trustfold.rules.base import plain
 from trustfold.rules.behaviour import PLACEHOLDERS
-from trustfold.rules.parser import Document, as_toml, overlaid
-from trustfold.rules.rules import EscalationPatch, Ladder, Policy, QualityRules, Rules
-from trustfold.schemas.vocabulary import Pattern, PatternSeverity, Severity
+from trustfold.rules.parser import RulesDocument, as_toml, overlaid
+from trustfold.rules.rules import EscalationPatch, PrerequisitePolicy, QualityRules, RuleSet, SeverityLadder
+from trustfold.schemas.vocabulary import FailureSeverity, PatternSeverity, PatternType
 
 _WORDS = st.text(st.characters(codec="utf-8", exclude_characters="{}"), min_size=1, max_size=12)
 _LADDERS = st.tuples(st.integers(2, 4), st.integers(0, 1), st.integers(0, 1)).map(
     lambda steps: {"minor": steps[0], "moderate": sum(steps[:2]), "severe": sum(steps)}
 )
 _TEXTS = st.dictionaries(
-    st.builds("{}.{}".format, st.sampled_from(Pattern), st.sampled_from(PatternSeverity)),
+    st.builds("{}.{}".format, st.sampled_from(PatternType), st.sampled_from(PatternSeverity)),
     st.builds("{} {{{}}}".format, _WORDS, st.sampled_from(PLACEHOLDERS)),
     max_size=2,
 )
@@ -36,9 +36,9 @@ _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
 """Fields with rules of their own."""
 
 
-def loaded(text: str, suffix: str = ".toml") -> Rules:
+def loaded(text: str, suffix: str = ".toml") -> RuleSet:
     """The rules that a file with this text makes."""
-    return Document(f"r{suffix}", text, suffix=suffix).over(Rules())
+    return RulesDocument(f"r{suffix}", text, suffix=suffix).over(RuleSet())
 
 
 def values(node: Any) -> st.SearchStrategy[Any]:
@@ -71,7 +71,7 @@ def values(node: Any) -> st.SearchStrategy[Any]:
 
 def patches(kind: type[Struct]) -> st.SearchStrategy[dict[str, Any]]:
     """Documents that set some fields of a group of rules."""
-    if kind is Ladder:
+    if kind is SeverityLadder:
         return _LADDERS
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
@@ -82,10 +82,10 @@ def patches(kind: type[Struct]) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-@given(patches(Rules))
+@given(patches(RuleSet))
 def test_what_show_prints_loads_again_to_the_same_rules(patch: dict[str, Any]) -> None:
     """For any rules: as TOML, as TOML with every rule, and as JSON."""
-    rules = overlaid(Rules(), patch)
+    rules = overlaid(RuleSet(), patch)
     assert loaded(as_toml(rules)) == rules
     assert loaded(as_toml(rules, everything=True)) == rules
     shown = {"files": ["r.toml"], "environment": {}, "rules": plain(rules)}
@@ -114,14 +114,14 @@ def test_every_threshold_that_can_be_off_can_be_switched_off_in_toml() -> None:
         assert rules.trust.tool_rules["bash"] == EscalationPatch(block_after=None)
         assert rules.breakers.tool.rate_threshold is None
         assert rules.behaviour.max_turn_duration_seconds is None
-        assert rules.quality.by_cause == QualityRules().by_cause | {Severity.CRASH: None}
+        assert rules.quality.by_cause == QualityRules().by_cause | {FailureSeverity.CRASH: None}
 
 
 def test_off_is_a_word_like_any_other_where_nothing_can_be_switched_off() -> None:
     """A tool, a text or a level of this name."""
     rules = loaded('[nudges]\nlevel = "off"\n[policies.p]\nrequires = "off"\nbefore = ["off"]\nenabled = false\n')
     assert rules.nudges.level == "off"
-    assert rules.policies == {"p": Policy(requires="off", before=("off",), enabled=False)}
+    assert rules.policies == {"p": PrerequisitePolicy(requires="off", before=("off",), enabled=False)}
 
 
 @pytest.mark.parametrize("value", ['"no"', "0", "[]"])

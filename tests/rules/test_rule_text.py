@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from trustfold.errors import ConfigError
-from trustfold.rules.parser import Document
-from trustfold.rules.rules import READ_ONLY_POLICY, Ladder, Policy, Rules
+from trustfold.rules.parser import RulesDocument
+from trustfold.rules.rules import READ_ONLY_POLICY, PrerequisitePolicy, RuleSet, SeverityLadder
 from trustfold.rules.text_positions import line_of
 from trustfold.schemas.vocabulary import PatternSeverity, ToolClass
 
 
-def rules_of(text: str, name: str = "rules.toml") -> Rules:
+def rules_of(text: str, name: str = "rules.toml") -> RuleSet:
     """The rules that a text makes of the shipped ones."""
-    return Document(name, text, suffix=Path(name).suffix).over(Rules())
+    return RulesDocument(name, text, suffix=Path(name).suffix).over(RuleSet())
 
 
 def fault(text: str, name: str = "rules.toml") -> str:
@@ -31,7 +31,7 @@ def fault(text: str, name: str = "rules.toml") -> str:
 def test_a_table_names_only_what_it_changes() -> None:
     """Half a ladder, one number of a shipped policy: the rest stays as it is."""
     rules = rules_of("[behaviour.repetitive_calls]\nsevere = 9\n[breakers.read_only]\nopen_s = 5\n")
-    assert rules.behaviour.repetitive_calls == structs.replace(Rules().behaviour.repetitive_calls, severe=9)
+    assert rules.behaviour.repetitive_calls == structs.replace(RuleSet().behaviour.repetitive_calls, severe=9)
     assert rules.breakers.read_only == structs.replace(READ_ONLY_POLICY, open_s=5)
 
 
@@ -55,7 +55,7 @@ OLDER_POLICIES = """{
 def test_older_policy_files_load_unchanged() -> None:
     """The list of policies in use elsewhere; without a lookback it is two turns."""
     assert rules_of(OLDER_POLICIES, "policies.json").policies == {
-        "template_check": Policy(
+        "template_check": PrerequisitePolicy(
             requires="listAvailableTemplates",
             before=("writeNewFile", "updateFile"),
             within_turns=3,
@@ -63,25 +63,25 @@ def test_older_policy_files_load_unchanged() -> None:
             texts={PatternSeverity.MINOR: "Call {required_tool} first.", PatternSeverity.SEVERE: "Stop."},
             expected_action="{required_tool}, then {tool_name}",
         ),
-        "plan": Policy(requires="createPlan", before=("updateStep",), within_turns=2),
+        "plan": PrerequisitePolicy(requires="createPlan", before=("updateStep",), within_turns=2),
     }
 
 
 def test_policies_in_our_own_form_say_the_same() -> None:
     """A table a policy, in TOML; globs stand for several tools."""
     found = rules_of('[policies.plan]\nrequires = "createPlan"\nbefore = ["update*"]\nwithin_turns = 2\n').policies
-    assert found == {"plan": Policy(requires="createPlan", before=("update*",), within_turns=2)}
+    assert found == {"plan": PrerequisitePolicy(requires="createPlan", before=("update*",), within_turns=2)}
 
 
-def scaled(ladder: Ladder, minor: int) -> Ladder:
+def scaled(ladder: SeverityLadder, minor: int) -> SeverityLadder:
     """A ladder that begins elsewhere, with steps in the same proportion."""
     moderate, severe = (round(step * minor / ladder.minor) for step in (ladder.moderate, ladder.severe))
-    return Ladder(minor=minor, moderate=moderate, severe=severe)
+    return SeverityLadder(minor=minor, moderate=moderate, severe=severe)
 
 
 def test_older_thresholds_become_ladders_and_classes() -> None:
     """A threshold moves the first step, and the others with it; lists of tools become their classes."""
-    introspection = Rules().behaviour.introspection_loop
+    introspection = RuleSet().behaviour.introspection_loop
     rules = rules_of(
         '{"pattern_detection": {"repetitive_call_threshold": 6, "enabled": false,'
         f' "introspection_loop_threshold": {introspection.minor},'
@@ -89,7 +89,7 @@ def test_older_thresholds_become_ladders_and_classes() -> None:
         ' "read_only_tools": ["glob"], "action_tools": ["writeFile"]}}',
         "policies.json",
     )
-    assert rules.behaviour.repetitive_calls == scaled(Rules().behaviour.repetitive_calls, 6)
+    assert rules.behaviour.repetitive_calls == scaled(RuleSet().behaviour.repetitive_calls, 6)
     assert rules.behaviour.introspection_loop == introspection
     assert rules.tools.classes == {"glob": ToolClass.READ, "writeFile": ToolClass.ACTION}
     assert not rules.behaviour.enabled
@@ -180,7 +180,9 @@ def test_faults_name_line_field_and_fix(name: str, text: str, said: str) -> None
 
 def test_a_policies_file_holds_policies() -> None:
     """Other rules in it are refused, so that nobody looks for them there."""
-    document = Document("p.toml", "[policies.a]\nrequires='x'\nbefore=['y']\n[nudges]\nlevel='off'\n", suffix=".toml")
+    document = RulesDocument(
+        "p.toml", "[policies.a]\nrequires='x'\nbefore=['y']\n[nudges]\nlevel='off'\n", suffix=".toml"
+    )
     with pytest.raises(ConfigError, match=r"p.toml:4: nudges: a policies file holds policies and nothing else"):
         document.only_policies()
 
@@ -266,11 +268,11 @@ def test_faults_speak_of_values_and_not_of_types(text: str, said: str) -> None:
 
 def test_the_older_name_of_when_a_call_is_overdue() -> None:
     """`calls.deadline_ms` loads as `calls.overdue_after_ms`, a week as a day; both together are one too many."""
-    assert Document("old.toml", "[calls]\ndeadline_ms = 60000\n").over(Rules()).calls.overdue_after_ms == 60_000
-    week = Document("old.toml", "[calls]\ndeadline_ms = 604800000\n").over(Rules())
+    assert RulesDocument("old.toml", "[calls]\ndeadline_ms = 60000\n").over(RuleSet()).calls.overdue_after_ms == 60_000
+    week = RulesDocument("old.toml", "[calls]\ndeadline_ms = 604800000\n").over(RuleSet())
     assert week.calls.overdue_after_ms == 86_399_999
     with pytest.raises(ConfigError, match=r"old.toml:3: calls.deadline_ms: says the same as overdue_after_ms"):
-        Document("old.toml", "[calls]\noverdue_after_ms = 1000\ndeadline_ms = 60000\n")
+        RulesDocument("old.toml", "[calls]\noverdue_after_ms = 1000\ndeadline_ms = 60000\n")
 
 
 def test_a_ladder_beyond_its_window_is_refused() -> None:
@@ -289,8 +291,11 @@ def test_a_ladder_beyond_its_window_is_refused() -> None:
 def test_an_older_threshold_beyond_the_window_brings_its_window() -> None:
     """Such files load unchanged."""
     behaviour = rules_of('{"pattern_detection": {"repetitive_call_threshold": 20}}', "old.json").behaviour
-    wanted = scaled(Rules().behaviour.repetitive_calls, 20)
+    wanted = scaled(RuleSet().behaviour.repetitive_calls, 20)
     assert (behaviour.repetitive_calls, behaviour.window_steps) == (wanted, wanted.severe)
-    assert wanted.severe > Rules().behaviour.window_steps
+    assert wanted.severe > RuleSet().behaviour.window_steps
     longest = rules_of('{"pattern_detection": {"repetitive_call_threshold": 100}}', "old.json").behaviour
-    assert (longest.repetitive_calls, longest.window_steps) == (Ladder(minor=100, moderate=100, severe=100), 100)
+    assert (longest.repetitive_calls, longest.window_steps) == (
+        SeverityLadder(minor=100, moderate=100, severe=100),
+        100,
+    )

@@ -12,7 +12,7 @@ from trustfold.errors import EventRejected, RejectReason
 from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.topology import STAGE_OF_TOPIC, STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.codec import MAX_BYTES, MAX_DEPTH, decode_event
 from trustfold.security.redaction import redact_record
 
@@ -271,7 +271,7 @@ def test_nesting_of_any_depth_is_a_dead_letter(depth: int) -> None:
     """Deeper than a parser can follow, it is refused for the same reason, and alone."""
     value = event(args={}).replace(b'"args": {}', b'"args":' + b'{"a":' * depth + b"1" + b"}" * depth)
     assert redact_record(value) == value
-    (letter,) = LocalTopology(Rules()).feed("events", (value,))
+    (letter,) = LocalTopology(RuleSet()).feed("events", (value,))
     assert orjson.loads(letter.value or b"")["reason"] == "too_deep"
 
 
@@ -282,14 +282,14 @@ def test_nesting_of_any_depth_is_a_dead_letter(depth: int) -> None:
 )
 def test_no_record_of_any_topic_stops_a_fold(topic: str, value: bytes) -> None:
     """Topics that only workers should write get foreign records, too: each is a dead letter, by its own fault."""
-    (letter,) = LocalTopology(Rules()).feed(topic, (value,))
+    (letter,) = LocalTopology(RuleSet()).feed(topic, (value,))
     assert letter.topic == "dead-letters"
     assert orjson.loads(letter.value or b"")["reason"] != "internal_error"
 
 
 def test_late_events_are_counted_and_repeated_ones_are_not() -> None:
     """More than a minute after a younger one of their session; they are folded at its time, whatever is counted."""
-    processor = StageProcessor(STAGES[0], 0, Rules())
+    processor = StageProcessor(STAGES[0], 0, RuleSet())
     at = [0, 600, 590, 500, 600, 0]
     records = [
         LogRecord(None, event(id=f"e-{time}", time=f"2026-01-31T12:{time // 60:02}:{time % 60:02}.000Z"), offset)

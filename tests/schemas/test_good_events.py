@@ -9,7 +9,7 @@ import pytest
 from msgspec import UNSET
 from trustfold.schemas import events
 from trustfold.schemas.codec import MAX_DEPTH, decode_event, encode
-from trustfold.schemas.vocabulary import Status
+from trustfold.schemas.vocabulary import CallStatus
 
 GOOD: dict[str, Any] = {
     "schema_version": "1.0",
@@ -32,7 +32,7 @@ def test_the_least_event_decodes() -> None:
     """Only the envelope and the type's own required fields are needed; the rest is None."""
     decoded = decode_event(event())
     assert isinstance(decoded, events.ToolCallFinished)
-    assert decoded.status is Status.ERROR
+    assert decoded.status is CallStatus.ERROR
     assert (decoded.workspace_id, decoded.error, decoded.duration_ms) == (None, None, None)
     assert decoded.result is UNSET
 
@@ -164,7 +164,7 @@ def test_an_appended_event_is_written_as_it_would_be_published() -> None:
         session_id="s-1",
         call_id="c-1",
         tool_name="bash",
-        status=Status.TIMEOUT,
+        status=CallStatus.TIMEOUT,
     )
     written = encode(appended)
     assert decode_event(written) == appended

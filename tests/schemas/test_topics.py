@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from trustfold.errors import ConfigError
 from trustfold.schemas import commands, decisions, events
-from trustfold.schemas.topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX, TOPICS, Role, full_name
+from trustfold.schemas.topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX, TOPICS, TopicRole, full_name
 
 DAY_MS = 86_400_000
 
@@ -39,19 +39,19 @@ def test_every_type_has_exactly_one_topic() -> None:
 
 def test_only_operators_command() -> None:
     """Commands and settings are the operators' alone; on dead letters they mark what they published again."""
-    assert {name for name, topic in TOPICS.items() if Role.OPERATOR in topic.writers} == {
+    assert {name for name, topic in TOPICS.items() if TopicRole.OPERATOR in topic.writers} == {
         "commands",
         "settings",
         "dead-letters",
     }
-    assert TOPICS["settings"].writers == {Role.OPERATOR}
-    assert TOPICS["commands"].writers == {Role.OPERATOR, Role.DASHBOARD}
+    assert TOPICS["settings"].writers == {TopicRole.OPERATOR}
+    assert TOPICS["commands"].writers == {TopicRole.OPERATOR, TopicRole.DASHBOARD}
 
 
 def test_a_platform_needs_few_rights() -> None:
     """An agent platform writes events and reads what it must act on."""
-    assert {name for name, topic in TOPICS.items() if Role.PLATFORM in topic.writers} == {"events"}
-    readable = {name for name, topic in TOPICS.items() if Role.PLATFORM in topic.readers}
+    assert {name for name, topic in TOPICS.items() if TopicRole.PLATFORM in topic.writers} == {"events"}
+    readable = {name for name, topic in TOPICS.items() if TopicRole.PLATFORM in topic.readers}
     assert readable == {"nudges", "escalations", "state", "suggestions"}
 
 

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trustfold.cli.checks import CHECKS, Checker, Verdict, check_of
+from trustfold.cli.checks import CHECKS, CallChecker, GuardVerdict, check_of
 from trustfold.rules.parser import overlaid
-from trustfold.rules.rules import Rules
-from trustfold.schemas.vocabulary import Pattern
-from trustfold.streams.embedded.replay import Replay
+from trustfold.rules.rules import RuleSet
+from trustfold.schemas.vocabulary import PatternType
+from trustfold.streams.embedded.replay import FileReplay
 
 Situation = dict[str, Any]
 
@@ -71,11 +71,11 @@ def observed(situation: Situation, folder: Path) -> Observed:
     file = folder / "events.ndjson"
     file.write_text("".join(json.dumps(event) + "\n" for event in events))
     ends = [_ms(event) for event in events if event["type"] == "tool_call.finished"]
-    replay, seen = Replay(overlaid(Rules(), situation.get("rules", {}))), Observed()
-    for output in replay.run([str(file)], feed=Checker(replay.topology).feed):
+    replay, seen = FileReplay(overlaid(RuleSet(), situation.get("rules", {}))), Observed()
+    for output in replay.run([str(file)], feed=CallChecker(replay.topology).feed):
         if output.topic == CHECKS:
             check = check_of(output)
-            if check.decision is not Verdict.ALLOW:
+            if check.decision is not GuardVerdict.ALLOW:
                 seen.not_allowed.add(check.call_id)
             continue
         said = json.loads(output.value or b"{}")
@@ -157,8 +157,8 @@ def test_as_much_healthy_work_as_stuck_agents_is_described() -> None:
     assert len({situation["why"] for situation in OWN}) == len(OWN)
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_every_pattern_has_situations_of_both_kinds(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", PatternType)
+def test_every_pattern_has_situations_of_both_kinds(pattern: PatternType) -> None:
     """Two that it may be the first to notice, and two that tempt it to speak."""
     for described in (SILENT, SPEAKING):
         assert sum(pattern in situation["pattern"] for situation in described) >= 2

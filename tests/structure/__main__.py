@@ -27,9 +27,9 @@ from story import Story  # noqa: E402
 from trustfold.projections.local_topology import LocalTopology  # noqa: E402
 from trustfold.projections.session.state import SessionState  # noqa: E402
 from trustfold.projections.topology import STAGES  # noqa: E402
-from trustfold.rules.parser import Document  # noqa: E402
-from trustfold.rules.rules import Rules  # noqa: E402
-from trustfold.schemas.vocabulary import Pattern  # noqa: E402
+from trustfold.rules.parser import RulesDocument  # noqa: E402
+from trustfold.rules.rules import RuleSet  # noqa: E402
+from trustfold.schemas.vocabulary import PatternType  # noqa: E402
 
 MOST_PARAMETERS = 6
 TARGETS = {
@@ -110,15 +110,17 @@ def files_of_patterns() -> dict[str, list[str]]:
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in module_files().values()}
     return {
         pattern.value: sorted(
-            name for name, text in texts.items() if f"Pattern.{pattern.name}" in text or f'"{pattern.value}"' in text
+            name
+            for name, text in texts.items()
+            if f"PatternType.{pattern.name}" in text or f'"{pattern.value}"' in text
         )
-        for pattern in Pattern
+        for pattern in PatternType
     }
 
 
 def functions_to_a_nudge() -> list[str]:
     """Functions of the session stage that the end of a call passes until its nudge is emitted."""
-    topology = LocalTopology(Rules(), stages=STAGES[:1])
+    topology = LocalTopology(RuleSet(), stages=STAGES[:1])
     for topic, value in _repeated_calls(9):
         with Trace() as trace:
             outputs = topology.feed(topic, (value,))
@@ -130,7 +132,7 @@ def functions_to_a_nudge() -> list[str]:
 def hops_of_a_rule() -> list[str]:
     """Functions on the way of a value from a rules file's text to the detector that compares it."""
     with Trace() as loading:
-        rules = Document("rules.toml", "[behaviour.repetitive_calls]\nminor = 2\n").over(Rules())
+        rules = RulesDocument("rules.toml", "[behaviour.repetitive_calls]\nminor = 2\n").over(RuleSet())
     topology = LocalTopology(rules, stages=STAGES[:1])
     with Trace() as folding:
         for topic, value in _repeated_calls(2):

@@ -20,19 +20,19 @@ from broker_kit import delete_topics
 from kafka_run import consumer, settings_for
 from probing import free_port
 from slow_network import SlowNetwork
-from trustfold.guard.backends.base import Backend
+from trustfold.guard.backends.base import GuardBackend
 from trustfold.guard.backends.http import HttpBackend
 from trustfold.guard.backends.kafka import KafkaBackend
 from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.clock import SystemClock
-from trustfold.guard.metrics import Metrics
+from trustfold.guard.metrics import GuardMetrics
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.serve import address_of, listen
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.sign_in import RoleTokens
+from trustfold.streams.embedded.store_views import StoreViews
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 
@@ -49,7 +49,7 @@ class Side(Protocol):
     def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
         """Start it; `request` gives other fixtures (`broker`), `folder` is empty and its own."""
 
-    def backend(self, metrics: Metrics, limit: int) -> Backend:
+    def backend(self, metrics: GuardMetrics, limit: int) -> GuardBackend:
         """Create a backend that is not started."""
 
     def arrived(self) -> list[bytes]:
@@ -76,7 +76,7 @@ class Memory:
     def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
         self.made: list[MemoryBackend] = []
 
-    def backend(self, metrics: Metrics, limit: int) -> Backend:
+    def backend(self, metrics: GuardMetrics, limit: int) -> GuardBackend:
         """A backend of its own."""
         del limit
         self.made.append(MemoryBackend(SystemClock(), metrics))
@@ -122,16 +122,16 @@ class Http(Remote):
 
     def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
         store = folder / "store.sqlite"
-        self._app = make_app(EmbeddedEngine.open(store), store, roles=Roles(local_orders=True))
+        self._app = make_app(EmbeddedEngine.open(store), store, roles=RoleTokens(local_orders=True))
         self._server = uvicorn.Server(uvicorn.Config(self._app, log_config=None))
         listener = listen("127.0.0.1", 0)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]})
         self._thread.start()
         wait_until(lambda: self._server.started, what="the server")
-        self._tail = Views.open(store)
+        self._tail = StoreViews.open(store)
         super().__init__(int(address_of(listener).rpartition(":")[2]))
 
-    def backend(self, metrics: Metrics, limit: int) -> Backend:
+    def backend(self, metrics: GuardMetrics, limit: int) -> GuardBackend:
         """A client of the server."""
         return HttpBackend(f"http://127.0.0.1:{self.port}", metrics, limit)
 
@@ -165,7 +165,7 @@ class Kafka(Remote):
         self._restore = _lead_through(self.port)
         assert self._ready.wait(60)
 
-    def backend(self, metrics: Metrics, limit: int) -> Backend:
+    def backend(self, metrics: GuardMetrics, limit: int) -> GuardBackend:
         """A client of the broker."""
         return KafkaBackend(
             f"127.0.0.1:{self.port}", metrics, limit,
@@ -189,7 +189,7 @@ class Kafka(Remote):
         asyncio.run(delete_topics(self._broker, self._settings.topic_prefix))
 
     async def _fold(self) -> None:
-        topology = LocalTopology(Rules())
+        topology = LocalTopology(RuleSet())
         producer = AIOKafkaProducer(bootstrap_servers=self._broker.bootstrap)
         await producer.start()
         async with consumer(self._settings, ("events", "commands")) as reader:

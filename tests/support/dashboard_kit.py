@@ -17,14 +17,14 @@ from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.roles import NOBODY
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
+from trustfold.streams.embedded.sign_in import RoleTokens
 from trustfold.web.routes import more_routes
 
 HERE = "http://127.0.0.1:8321"
 
 
 @contextmanager
-def dashboard(folder: Path, roles: Roles = NOBODY) -> Iterator[TestClient]:
+def dashboard(folder: Path, roles: RoleTokens = NOBODY) -> Iterator[TestClient]:
     """A client of `up` over a new store, or over the one that stands in the folder."""
     path = folder / "store.sqlite"
     app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=roles, more=more_routes)

@@ -11,18 +11,18 @@ from tempfile import TemporaryDirectory
 import pytest
 import yaml
 from trustfold.guard.metrics import FAMILIES
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 from trustfold.projections.incidents import NEEDED as INCIDENTS
 from trustfold.recording.metrics import RecordingCollector
 from trustfold.recording.status import STATES as RECORDING_STATES
 from trustfold.recording.status import RecordingStatus
 from trustfold.schemas.tool_envelopes import ResultStatus
 from trustfold.schemas.vocabulary import BreakerState
-from trustfold.streams.kafka.engine import Engine
+from trustfold.streams.kafka.engine import WorkerEngine
 from trustfold.streams.kafka.exposition import STATES, WorkerCollector
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.stages import Topology
+from trustfold.streams.kafka.stages import KafkaTopology
 
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 RULES = Path(__file__).parents[2] / "ops" / "prometheus" / "rules.yml"
@@ -55,10 +55,10 @@ def samples() -> dict[str, set[str]]:
     for family in FAMILIES:
         base = family.name.removesuffix("_total")
         found |= _with_suffixes(base, family.kind, set(family.labels))
-    engine = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
+    engine = WorkerEngine(KafkaSettings(), None, KafkaTopology((), lambda *_: None), LaneMetrics())
     engine.watch.answered_at, engine.metrics.rules = 1.0, "fingerprint"  # families that are left out while unknown
     with TemporaryDirectory() as folder:
-        recorder = Recorder(Path(folder))
+        recorder = PartitionRecorder(Path(folder))
         recorded = RecordingStatus(recorder)
         recorded.watch = engine.watch
         for metric in (*WorkerCollector(engine).collect(), *RecordingCollector(recorded).collect()):

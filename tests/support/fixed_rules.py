@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from trustfold.rules import rules as shipped
-from trustfold.rules.rules import EscalationPatch, Ladder
+from trustfold.rules.rules import EscalationPatch, SeverityLadder
 
 BreakerPolicy = partial(
     shipped.BreakerPolicy,
@@ -81,40 +81,40 @@ FleetRules = partial(
 BehaviourRules = partial(
     shipped.BehaviourRules,
     window_steps=30,
-    repetitive_calls=Ladder(minor=3, moderate=4, severe=6),
-    repetitive_calls_with_news=Ladder(minor=4, moderate=5, severe=7),
-    repetitive_calls_with_effects=Ladder(minor=6, moderate=None, severe=None),
-    error_retry_loop=Ladder(minor=3, moderate=4, severe=6),
-    same_error_loop=Ladder(minor=5, moderate=8, severe=12),
-    failure_streak=Ladder(minor=6, moderate=9, severe=None),
-    missing_environment=Ladder(minor=3, moderate=5, severe=None),
-    alternating_loop=Ladder(minor=3, moderate=4, severe=6),
-    stagnation=Ladder(minor=6, moderate=10, severe=15),
-    reread=Ladder(minor=6, moderate=10, severe=None),
-    self_appending=Ladder(minor=5, moderate=8, severe=None),
-    introspection_loop=Ladder(minor=3, moderate=5, severe=8),
-    planning_loop=Ladder(minor=3, moderate=5, severe=8),
-    poll=Ladder(minor=10, moderate=20, severe=None),
-    announce_no_action=Ladder(minor=2, moderate=3, severe=4),
-    announce_no_action_in_turn=Ladder(minor=3, moderate=4, severe=6),
-    announce_no_action_by_structure=Ladder(minor=4, moderate=6, severe=8),
-    restated=Ladder(minor=4, moderate=6, severe=10),
-    tool_avoidance=Ladder(minor=2, moderate=3, severe=4),
-    prerequisite_violated=Ladder(minor=1, moderate=2, severe=3),
-    unknown_tool=Ladder(minor=3, moderate=5, severe=10),
-    monologue=Ladder(minor=6, moderate=8, severe=10),
-    text_loop=Ladder(minor=5, moderate=8, severe=10),
-    unproven_claim=Ladder(minor=1, moderate=None, severe=None),
-    call_budget=Ladder(minor=400, moderate=800, severe=1600),
-    stalled_turn=Ladder(minor=1, moderate=2, severe=4),
-    stalled_call=Ladder(minor=1, moderate=2, severe=4),
+    repetitive_calls=SeverityLadder(minor=3, moderate=4, severe=6),
+    repetitive_calls_with_news=SeverityLadder(minor=4, moderate=5, severe=7),
+    repetitive_calls_with_effects=SeverityLadder(minor=6, moderate=None, severe=None),
+    error_retry_loop=SeverityLadder(minor=3, moderate=4, severe=6),
+    same_error_loop=SeverityLadder(minor=5, moderate=8, severe=12),
+    failure_streak=SeverityLadder(minor=6, moderate=9, severe=None),
+    missing_environment=SeverityLadder(minor=3, moderate=5, severe=None),
+    alternating_loop=SeverityLadder(minor=3, moderate=4, severe=6),
+    stagnation=SeverityLadder(minor=6, moderate=10, severe=15),
+    reread=SeverityLadder(minor=6, moderate=10, severe=None),
+    self_appending=SeverityLadder(minor=5, moderate=8, severe=None),
+    introspection_loop=SeverityLadder(minor=3, moderate=5, severe=8),
+    planning_loop=SeverityLadder(minor=3, moderate=5, severe=8),
+    poll=SeverityLadder(minor=10, moderate=20, severe=None),
+    announce_no_action=SeverityLadder(minor=2, moderate=3, severe=4),
+    announce_no_action_in_turn=SeverityLadder(minor=3, moderate=4, severe=6),
+    announce_no_action_by_structure=SeverityLadder(minor=4, moderate=6, severe=8),
+    restated=SeverityLadder(minor=4, moderate=6, severe=10),
+    tool_avoidance=SeverityLadder(minor=2, moderate=3, severe=4),
+    prerequisite_violated=SeverityLadder(minor=1, moderate=2, severe=3),
+    unknown_tool=SeverityLadder(minor=3, moderate=5, severe=10),
+    monologue=SeverityLadder(minor=6, moderate=8, severe=10),
+    text_loop=SeverityLadder(minor=5, moderate=8, severe=10),
+    unproven_claim=SeverityLadder(minor=1, moderate=None, severe=None),
+    call_budget=SeverityLadder(minor=400, moderate=800, severe=1600),
+    stalled_turn=SeverityLadder(minor=1, moderate=2, severe=4),
+    stalled_call=SeverityLadder(minor=1, moderate=2, severe=4),
     fast_poll_seconds=10.0,
     slow_poll_seconds=1800.0,
     restated_share=0.3,
     max_silence_seconds=120.0,
 )
 NudgeRules = partial(shipped.NudgeRules, cooldown_calls=10, effective_within_calls=5)
-Policy = partial(shipped.Policy, within_turns=0)
+Policy = partial(shipped.PrerequisitePolicy, within_turns=0)
 CallRules = partial(shipped.CallRules, overdue_after_ms=600_000)
 
 ModelRules = partial(shipped.ModelRules, min_failures=3, min_difference=0.3)
@@ -143,7 +143,7 @@ ConfidenceRules = partial(shipped.ConfidenceRules, low=0.3, consensus=0.5)
 IdleRules = partial(shipped.IdleRules, session_idle_hours=72.0, key_idle_hours=2160.0, fleet_idle_hours=2160.0)
 
 Rules = partial(
-    shipped.Rules,
+    shipped.RuleSet,
     trust=TrustRules(),
     breakers=BreakerRules(),
     behaviour=BehaviourRules(),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trustfold.ingest.hooks import DIALECTS, Answer, Hook
-from trustfold.integrations.hook_session import Check, HookSession, Verdict
+from trustfold.ingest.hooks import DIALECTS, HookAnswer, HookEvent
+from trustfold.integrations.hook_session import Check, HookSession, HookVerdict
 
 PAYLOADS = Path(__file__).parents[1] / "integrations" / "payloads"
 START_MS = 1_795_312_387_000
@@ -27,9 +27,9 @@ def no_tail(_path: str) -> bytes:
     return b""
 
 
-def free(_call: object) -> Verdict:
+def free(_call: object) -> HookVerdict:
     """Every call may be made."""
-    return Verdict()
+    return HookVerdict()
 
 
 class Conversation:
@@ -65,9 +65,9 @@ class Conversation:
         self.events += [json.loads(one) for one in session.handle(hook, self.now_ms)]
         answer = session.answer(hook, check, shadow=shadow)
         self.events += [json.loads(one) for one in session.taken()]
-        return {} if answer == Answer() else self.dialect.write(hook.event, answer)
+        return {} if answer == HookAnswer() else self.dialect.write(hook.event, answer)
 
-    def session(self, hook: Hook) -> HookSession:
+    def session(self, hook: HookEvent) -> HookSession:
         """The session of a hook."""
         place = (hook.session, hook.subagent)
         if place not in self.sessions:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 from recorded import replayed
-from trustfold.ingest import IMPORTERS, Defaults, InOrderOfTime, Run
+from trustfold.ingest import IMPORTERS, ImportRun, InOrderOfTime, LogDefaults
 from trustfold.schemas.codec import decode_event
 
 Events = list[dict[str, Any]]
@@ -19,12 +19,12 @@ def lines_of(*records: Any, whole: bool = False) -> list[bytes]:
     return [record if isinstance(record, bytes) else orjson.dumps(record) + b"\n" for record in records]
 
 
-def read(origin: str, lines: list[bytes], run: Run | None = None, **defaults: str) -> list[bytes]:
+def read(origin: str, lines: list[bytes], run: ImportRun | None = None, **defaults: str) -> list[bytes]:
     """Events of a log, as they are written."""
-    return list(IMPORTERS[origin](lines, Defaults(**{"source": "log", **defaults}, run=run or Run())))  # type: ignore[arg-type]
+    return list(IMPORTERS[origin](lines, LogDefaults(**{"source": "log", **defaults}, run=run or ImportRun())))  # type: ignore[arg-type]
 
 
-def imported(origin: str, *records: Any, whole: bool = False, run: Run | None = None, **defaults: str) -> Events:
+def imported(origin: str, *records: Any, whole: bool = False, run: ImportRun | None = None, **defaults: str) -> Events:
     """Events of records; every one is valid, the same at every import, and folds without a dead letter."""
     lines = lines_of(*records, whole=whole)
     if run is None:

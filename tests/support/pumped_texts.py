@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from trustfold.rules.linear_patterns import Automaton
+from trustfold.rules.linear_patterns import PatternAutomaton
 
 
-class Machine(Automaton):
+class Machine(PatternAutomaton):
     """Automaton of an expression that finds words for its transitions."""
 
     @property

@@ -18,9 +18,9 @@ from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.event_rows import WHOLE, EventReader
 from trustfold.history.files import APPENDED_PARTITION
-from trustfold.history.filters import EVERYTHING, Filters
-from trustfold.history.recorder import Recorder
-from trustfold.projections.emitter import Output, is_record_of_call
+from trustfold.history.filters import EVERYTHING, HistoryFilters
+from trustfold.history.recorder import PartitionRecorder
+from trustfold.projections.emitter import StageOutput, is_record_of_call
 from trustfold.projections.local_topology import LocalTopology
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
@@ -61,7 +61,7 @@ def lines_of(trace: str) -> list[bytes]:
     return gzip.decompress(path.read_bytes()).splitlines()
 
 
-def replayed(records: Iterable[tuple[str, bytes]], rules: Rules | None = None) -> Iterator[Output]:
+def replayed(records: Iterable[tuple[str, bytes]], rules: Rules | None = None) -> Iterator[StageOutput]:
     """Everything the folds write for records, with the tick at the end."""
     topology = LocalTopology(rules or Rules())
     for topic, value in records:
@@ -80,7 +80,7 @@ def record(
     delay_ms: Callable[[bytes], int] = lambda _: 0,
 ) -> None:
     """Record inputs and what they cause, as the embedded engine would; `live`: `delay_ms` after each happened."""
-    recorder = Recorder(root)
+    recorder = PartitionRecorder(root)
     for topic in ("events", "commands", "escalations", "breakers", "nudges", "suggestions", "state", "dead-letters"):
         recorder.own(topic, 0)
     kept = list(records)
@@ -96,7 +96,7 @@ def record(
     recorder.close()
 
 
-def is_recorded(output: Output, *, decisions: bool = True) -> bool:
+def is_recorded(output: StageOutput, *, decisions: bool = True) -> bool:
     """Whether the embedded engine's history has an output; records of calls always."""
     return is_record_of_call(output) or (decisions and output.topic not in NOT_RECORDED)
 
@@ -132,7 +132,7 @@ def told(root: Path, story: Story, **options: Any) -> None:
     record(root, story.records, **options)
 
 
-def rows(root: Path, query: str, *arguments: Any, filters: Filters = EVERYTHING) -> list[tuple[Any, ...]]:
+def rows(root: Path, query: str, *arguments: Any, filters: HistoryFilters = EVERYTHING) -> list[tuple[Any, ...]]:
     """Answer of the catalogue."""
     with connect(root, threads=2, filters=filters, query=query) as connection:
         return connection.execute(query, list(arguments)).fetchall()

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from recorded import replayed
 from trustfold.projections.emitter import is_record_of_call
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 Body = dict[str, Any]
 Figures = dict[str, Any]
@@ -53,7 +53,7 @@ class Recount:
         decisions: decisions, in the order in which they were taken.
     """
 
-    def __init__(self, lines: Iterable[bytes], rules: Rules | None = None) -> None:
+    def __init__(self, lines: Iterable[bytes], rules: RuleSet | None = None) -> None:
         records = [("events", line) for line in lines]
         outputs = {
             (one.topic, one.id or number): one for number, one in enumerate(replayed(records, rules)) if one.value

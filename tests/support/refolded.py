@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 from duckdb import DuckDBPyConnection
 from fixed_rules import Rules
-from trustfold.cli.checks import Checker
+from trustfold.cli.checks import CallChecker
 from trustfold.cli.whatif import warm_up
 from trustfold.history.catalogue import connect
-from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.filters import EVERYTHING, HistoryFilters
 from trustfold.history.inputs import lined_up
-from trustfold.history.whatif.compare import Compared, compare, decisions_of
+from trustfold.history.whatif.compare import ComparisonResult, compare, decisions_of
 from trustfold.history.whatif.decision_filters import passing
-from trustfold.history.whatif.replay import Material, Present, recorded_rules
-from trustfold.rules.rules import Ladder
+from trustfold.history.whatif.replay import PresentRules, RecordedInputs, recorded_rules
+from trustfold.rules.rules import SeverityLadder
 
 
 def compared(
@@ -27,8 +27,8 @@ def compared(
     *,
     since: datetime | None = None,
     present: Rules | None = None,
-    filters: Filters = EVERYTHING,
-) -> Compared:
+    filters: HistoryFilters = EVERYTHING,
+) -> ComparisonResult:
     """Other rules against those in force: as recorded, else the shipped ones; or against given ones."""
     filters = filters._replace(since=since or filters.since)
     with (
@@ -36,8 +36,8 @@ def compared(
         lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
     ):
         recorded = tuple(recorded_rules(connection)) if present is None else ()
-        material = Material(connection, inputs, passing(connection, filters), guard=Checker)
-        return compare(material, Present(present or Rules(), recorded), other, decided=decisions_of(filtered))
+        material = RecordedInputs(connection, inputs, passing(connection, filters), guard=CallChecker)
+        return compare(material, PresentRules(present or Rules(), recorded), other, decided=decisions_of(filtered))
 
 
 READS = (
@@ -48,7 +48,7 @@ READS = (
 
 
 @contextmanager
-def _catalogues(root: Path, filters: Filters) -> Iterator[tuple[DuckDBPyConnection, DuckDBPyConnection]]:
+def _catalogues(root: Path, filters: HistoryFilters) -> Iterator[tuple[DuckDBPyConnection, DuckDBPyConnection]]:
     """The catalogue of everything, and the one with filters."""
     with ExitStack() as stack:
         whole = stack.enter_context(connect(root, threads=2, query=READS))
@@ -67,13 +67,13 @@ def lenient() -> Rules:
 def nervous() -> Rules:
     """One threshold changed: two equal calls are a loop."""
     rules = Rules()
-    behaviour = msgspec.structs.replace(rules.behaviour, repetitive_calls=Ladder(minor=2, moderate=4, severe=6))
+    behaviour = msgspec.structs.replace(rules.behaviour, repetitive_calls=SeverityLadder(minor=2, moderate=4, severe=6))
     return msgspec.structs.replace(rules, behaviour=behaviour)
 
 
 def watchful() -> Rules:
     """Two thresholds changed: results that bring nothing new are told at the second."""
     rules = Rules()
-    ladder = Ladder(minor=2, moderate=4, severe=None)
+    ladder = SeverityLadder(minor=2, moderate=4, severe=None)
     behaviour = msgspec.structs.replace(rules.behaviour, reread=ladder, stagnation=ladder)
     return msgspec.structs.replace(rules, behaviour=behaviour)

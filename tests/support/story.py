@@ -15,7 +15,7 @@ from uuid import UUID
 
 import orjson
 from fixed_rules import Rules
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import RuleSource
 
@@ -48,7 +48,7 @@ class Story:
         self._calls = 0
         self._topology: LocalTopology | None = None
         self._folded = 0
-        self._outputs: list[Output] = []
+        self._outputs: list[StageOutput] = []
         self._may_be_refused = False
 
     # --- what happens -----------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Story:
     # --- what was decided -------------------------------------------------------------------------------------
 
     @property
-    def outputs(self) -> list[Output]:
+    def outputs(self) -> list[StageOutput]:
         """Everything written so far, every topic, in order."""
         if self._topology is None:
             self._topology = LocalTopology(self.rules)

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from fixed_rules import Rules
 from starlette.testclient import TestClient
-from trustfold.guard.request import Call
+from trustfold.guard.request import GuardedCall
 from trustfold.schemas.codec import MAX_BYTES
 from trustfold.streams.embedded import server as server_module
 from trustfold.streams.embedded.engine import EmbeddedEngine
@@ -77,8 +77,8 @@ def test_a_large_call_is_read_in_a_thread(
     """Its secrets and its command line are looked for there, before a check and before a hook is answered."""
     seen: list[threading.Thread] = []
     monkeypatch.setattr(check_module, "redact_record", noted(check_module.redact_record, seen))
-    read: Callable[[Call], Any] = Call.trust_keys.fget  # type: ignore[attr-defined] # a property
-    monkeypatch.setattr(Call, "trust_keys", property(noted(read, seen)))
+    read: Callable[[GuardedCall], Any] = GuardedCall.trust_keys.fget  # type: ignore[attr-defined] # a property
+    monkeypatch.setattr(GuardedCall, "trust_keys", property(noted(read, seen)))
     call = {"tool_name": "Bash", "args": {"command": "echo " + LINE.decode()}}
     assert server.post("/v1/check", json=call).json()["allowed"] is True
     assert loops[0] not in seen[:2]

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from trustfold.rules.calls import DangerRules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.sign_in import RoleTokens
+from trustfold.streams.embedded.store_views import StoreViews
 from trustfold.web.routes import more_routes
 
 TOOL = "deploy"
@@ -25,7 +25,7 @@ TOOL = "deploy"
 def server(tmp_path: Path) -> Iterator[TestClient]:
     """A server in this process that takes orders."""
     path = tmp_path / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=Roles(local_orders=True), more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=RoleTokens(local_orders=True), more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321") as client:
         yield client
 
@@ -195,7 +195,7 @@ def test_what_the_rules_deny_nobody_may_approve(tmp_path: Path) -> None:
 def test_nothing_is_published(server: TestClient, tmp_path: Path) -> None:
     """The log and the decisions are what they were."""
     fail(server)
-    tail = Views.open(tmp_path / "store.sqlite")
+    tail = StoreViews.open(tmp_path / "store.sqlite")
     ends = tail.ends()
     for _ in range(3):
         check(server, session_id="s1", use=True)

@@ -29,14 +29,14 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.guard import workspace
 from trustfold.ingest.hooks import DIALECTS
-from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, client_source, connected
+from trustfold.integrations.agent_config import AGENTS, CLIENT, HookLink, client_source, connected
 from trustfold.integrations.hook_client import ANSWER_S, MAX_BYTES, MAX_READ_BYTES, PAUSE_S, shortened
-from trustfold.integrations.policy import Policy
+from trustfold.integrations.policy import HookPolicy
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.publishers import HOOKS
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.hooks import BUSY_FOLD_S, FOLD_S, MAX_BODY_BYTES, Hooks, read_tail
+from trustfold.streams.embedded.sign_in import RoleTokens
+from trustfold.web.hooks import BUSY_FOLD_S, FOLD_S, MAX_BODY_BYTES, AgentHooks, read_tail
 from trustfold.web.routes import more_routes
 
 TOKEN = "secret"
@@ -170,7 +170,7 @@ def test_a_session_stays_in_its_workspace(server: TestClient, tmp_path: Path) ->
 def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
     """An operator approves a key once: the next call passes without a question and uses it up, a twin beside it not."""
     path = tmp_path / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=Roles(local_orders=True), more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=RoleTokens(local_orders=True), more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321") as server:
         agent = Agent(server, tmp_path)
         for number in range(3):
@@ -493,7 +493,7 @@ def test_the_client_tells_a_foreign_program_nothing(tmp_path: Path) -> None:
         client = Client(tmp_path)
         (tmp_path / "endpoint").write_text(f"127.0.0.1:{foreign.server_port}\n{TOKEN}\n")
         for agent in AGENTS:
-            text = connected(agent, "", Link(tmp_path, sys.executable))
+            text = connected(agent, "", HookLink(tmp_path, sys.executable))
             assert TOKEN not in text
             assert str(foreign.server_port) not in text
             assert silent(client.run(b'{"session_id": "s"}', agent))
@@ -570,7 +570,7 @@ def asked_by_plugin(
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed here")
-    plugin = connected("opencode", "", Link(home, sys.executable))
+    plugin = connected("opencode", "", HookLink(home, sys.executable))
     known = f"ANSWER_MS = {ANSWER_S * 1000:.0f}"
     assert known in plugin
     (home / "plugin.mjs").write_text(plugin.replace(known, f"ANSWER_MS = {answer_s * 1000:.0f}"))
@@ -645,7 +645,7 @@ async def test_a_disk_that_hangs_costs_its_time_once(
     monkeypatch.setattr(service.writer, "submit", lambda _request, *, urgent: hung if urgent else None)
     monkeypatch.setattr("trustfold.web.hooks.asyncio.wait", wait)
     service.writer.busy = busy
-    hooks = Hooks(service, Policy())
+    hooks = AgentHooks(service, HookPolicy())
     hook = DIALECTS["claude"].read(
         {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}, "", read_tail
     )

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
+from trustfold.streams.embedded.sign_in import RoleTokens
 from trustfold.web.dashboard import current_state
-from trustfold.web.dashboard.current_state import Unreadable
+from trustfold.web.dashboard.current_state import UnreadableRecord
 from trustfold.web.routes import more_routes
 
 TOKEN = {"Authorization": "Bearer publisher"}
@@ -26,7 +26,7 @@ TOKEN = {"Authorization": "Bearer publisher"}
 def server(tmp_path: Path) -> Iterator[TestClient]:
     """A server in this process that asks for a token."""
     path = tmp_path / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, roles=Roles("publisher", "operator"), more=more_routes)
+    app = make_app(EmbeddedEngine.open(path), path, roles=RoleTokens("publisher", "operator"), more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321", headers=TOKEN) as client:
         yield client
 
@@ -68,7 +68,7 @@ def test_records_that_the_dashboard_cannot_read_are_counted(
     """Each once, when a page reads the states."""
 
     def unreadable(_value: bytes) -> None:
-        raise Unreadable("$.type: unknown")
+        raise UnreadableRecord("$.type: unknown")
 
     assert samples(server)["trustfold_dashboard_skipped_records_total", ""] == 0
     monkeypatch.setattr(current_state, "read_decision", unreadable)

@@ -15,8 +15,8 @@ from otlp import ANSWER, ARGS, START, TOOL, request, span, value
 from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.sign_in import RoleTokens
+from trustfold.streams.embedded.store_views import StoreViews
 from trustfold.web.routes import more_routes
 
 PATHS = ("/v1/traces", "/v1/logs")
@@ -27,7 +27,7 @@ class Server:
 
     def __init__(self, client: TestClient, store: Path) -> None:
         self.client = client
-        self.tail = Views.open(store)
+        self.tail = StoreViews.open(store)
 
     def send(self, path: str, body: Any, status: int = 200, **headers: str) -> str:
         """Send an export; returns the answer."""
@@ -274,7 +274,7 @@ def test_publishers_may_and_others_may_not(tmp_path: Path, path: str) -> None:
         assert client.post(path, content=body, headers=headers).status_code == 200
         assert client.post(path, content=body, headers=headers | {"host": "evil.example"}).status_code == 421
         assert client.post(path, content=body, headers=headers | {"origin": "https://evil.example"}).status_code == 403
-    roles = Roles(publisher="secret", operator="other")
+    roles = RoleTokens(publisher="secret", operator="other")
     with TestClient(make_app(EmbeddedEngine.open(store), store, roles=roles, more=more_routes)) as client:
         assert client.post(path, content=body, headers=headers).status_code == 401
         token = headers | {"authorization": "Bearer secret"}

@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, served by `trustfold up` and `trustfold web`; their data comes from a `Source`."""
+"""The dashboard: pages for people, served by `trustfold up` and `trustfold web` from a `DashboardSource`."""

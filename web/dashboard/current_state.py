@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import EventRejected
-from ...projections.incidents import CALM, Incident, OpenAsk, SessionNews, news_of, pattern_of
+from ...projections.incidents import CALM, IncidentRecord, OpenAsk, SessionNews, news_of, pattern_of
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.codec import decode_decision
 from ...schemas.decisions import PatternCleared, PatternDetected
@@ -29,9 +29,9 @@ from ...schemas.public_state import (
     QualityUpdated,
     TrustUpdated,
 )
-from ...schemas.vocabulary import Status
-from ...streams.embedded.store_views import MAX_PAGE, Views, session_of
-from .ranking import Ranking, owner_of, subject_of
+from ...schemas.vocabulary import CallStatus
+from ...streams.embedded.store_views import MAX_PAGE, StoreViews, session_of
+from .ranking import IncidentRanking, owner_of, subject_of
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _MOVES = {"escalations": "trust:", "breakers": "breaker:"}
 """Topics of decisions that change a state, and the prefix of its key on the `state` topic."""
 
 
-class Change(NamedTuple):
+class OutputRecord(NamedTuple):
     """Record of an output topic.
 
     Attributes:
@@ -70,7 +70,7 @@ class Change(NamedTuple):
     place: tuple[int, ...] = ()
 
 
-class _Event(msgspec.Struct):
+class _TroubleEvent(msgspec.Struct):
     """Fields of an event that tell of its session's trouble."""
 
     type: str
@@ -86,10 +86,10 @@ class _Event(msgspec.Struct):
 _HEARD = "heard"
 """Topic of input events among the records that wait to be decoded."""
 
-_event_decoder = msgspec.json.Decoder(_Event)
+_event_decoder = msgspec.json.Decoder(_TroubleEvent)
 
 
-class Unreadable(Exception):
+class UnreadableRecord(Exception):
     """A record is malformed, or of a kind that only a later version knows; the message says why."""
 
 
@@ -97,12 +97,13 @@ def read_decision(value: bytes) -> DecisionBase:
     """Decode a record of an output topic; unknown fields are ignored.
 
     Raises:
-        Unreadable: it has no type of this version, a field is missing or wrong, or a time is not RFC 3339 with a zone.
+        UnreadableRecord: it has no type of this version, a field is missing or wrong, or a time is not RFC 3339
+            with a zone.
     """
     try:
         decision = decode_decision(value)
     except EventRejected as rejected:
-        raise Unreadable(f"{rejected.path}: {rejected.message}") from rejected
+        raise UnreadableRecord(f"{rejected.path}: {rejected.message}") from rejected
     for name in _TIMES:
         if time := getattr(decision, name, None):
             try:
@@ -110,9 +111,9 @@ def read_decision(value: bytes) -> DecisionBase:
             except ValueError:
                 zone = None
             if zone is None:
-                raise Unreadable(f"$.{name}: {time[:40]!r} is not a time with a zone")
+                raise UnreadableRecord(f"$.{name}: {time[:40]!r} is not a time with a zone")
     if not isinstance(decision, DecisionBase):
-        raise Unreadable("$.type: a dead letter is no decision")
+        raise UnreadableRecord("$.type: a dead letter is no decision")
     return decision
 
 
@@ -120,14 +121,14 @@ _TIMES = ("time", "since", "open_until", "recovery_at", "expires_at", "last_fail
 """Fields with times that pages compute with."""
 
 
-class Board:
+class StateBoard:
     """States, sessions with trouble, and decisions; not thread-safe.
 
     A record that cannot be read is logged and skipped: the state before it stays.
 
     Attributes:
         skipped: number of records skipped so far.
-        skipped_last: topic and place of the last of them, as `Change` has them; None before the first one.
+        skipped_last: topic and place of the last of them, as `OutputRecord` has them; None before the first one.
         listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
             decision), `tool:NAME` and `session:ID`.
         watched: topics with listeners, and the number of listeners.
@@ -143,15 +144,15 @@ class Board:
         self.skipped = 0
         self.skipped_last: tuple[str, tuple[int, ...]] | None = None
         self._states: dict[str, PublicState] = {}
-        self._new: dict[str, Change] = {}
-        self._decided: list[Change] = []
+        self._new: dict[str, OutputRecord] = {}
+        self._decided: list[OutputRecord] = []
         self._feed: deque[DecisionBase] = deque(maxlen=MAX_FEED)
         self._sessions: dict[str, SessionNews] = {}
         self._ended: deque[str] = deque(maxlen=MAX_ENDED)
         self._moved: dict[str, str] = {}
-        self._ranking = Ranking()
+        self._ranking = IncidentRanking()
 
-    def apply(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[OutputRecord]) -> None:
         """Apply records in order."""
         topics: Counter[str] = Counter()
         for change in changes:
@@ -185,7 +186,7 @@ class Board:
         elif topic in _MOVES:
             self._moved = {key: value for key, value in self._moved.items() if not key.startswith(_MOVES[topic])}
         elif topic == "state":
-            self.apply([Change("state", key, None) for key in self._states])
+            self.apply([OutputRecord("state", key, None) for key in self._states])
 
     def notify(self, topics: Mapping[str, int]) -> None:
         """Notify the listeners of changed topics."""
@@ -199,17 +200,17 @@ class Board:
         self._take()
         return self._states
 
-    def ranking(self, now_ms: int) -> Ranking:
+    def ranking(self, now_ms: int) -> IncidentRanking:
         """Current ranking of all keys and stuck sessions by urgency."""
         self._take()
         self._ranking.ranked(now_ms)
         return self._ranking
 
-    def incidents(self, now_ms: int) -> list[Incident]:
+    def incidents(self, now_ms: int) -> list[IncidentRecord]:
         """All incidents, most urgent first, without what is well or handled."""
         return [one for one in self.ranking(now_ms).ranked(now_ms) if one.state not in CALM]
 
-    def seen_ms(self, one: Incident) -> int | None:
+    def seen_ms(self, one: IncidentRecord) -> int | None:
         """When an incident was acknowledged; None if it was not, or has had news since."""
         news_ms, at_ms = self.seen.get(one.key, (-1, 0))
         return at_ms if news_ms >= one.news_ms else None
@@ -224,7 +225,7 @@ class Board:
         """Apply events: questions to people and their answers, lost calls, ends of sessions, and that one works on."""
         matters = bool(self._sessions or self._decided)
         self._decided += (
-            Change(_HEARD, "", value)
+            OutputRecord(_HEARD, "", value)
             for value in values
             if value and (matters or b'"permission.' in value or b'"lost"' in value)
         )
@@ -255,7 +256,7 @@ class Board:
         if event.type == "session.ended":
             self._ended.append(session)
             self._set(session, None)
-        elif event.status == Status.LOST:
+        elif event.status == CallStatus.LOST:
             if session not in self._ended:
                 news = known or SessionNews(session, event.workspace_id or DEFAULT_WORKSPACE, news_ms=at_ms)
                 asks = news.heard(0, event.call_id).asks
@@ -294,13 +295,13 @@ class Board:
         where, _ = owner_of(state)
         return self._moved.get(f"{state.kind}:{where}{US}{state.key}", "")
 
-    def read(self, change: Change) -> DecisionBase | None:
+    def read(self, change: OutputRecord) -> DecisionBase | None:
         """Decode a record; None for a tombstone, or if it cannot be read, which is logged and counted."""
         if not isinstance(change.value, bytes):
             return change.value
         try:
             return read_decision(change.value)
-        except Unreadable as fault:
+        except UnreadableRecord as fault:
             self.skipped += 1
             self.skipped_last = change.topic, change.place
             log.warning("a record was skipped: %s: %s", place_in_words(change.topic, change.place), fault)
@@ -348,16 +349,16 @@ class Board:
         self._set(news.session_id, news.with_pattern(found, ident, epoch_ms(datetime.fromisoformat(decision.time))))
 
 
-def read_store(board: Board, views: Views) -> None:
+def read_store(board: StateBoard, views: StoreViews) -> None:
     """Put the present of a store on a board: states, the latest decisions, and the state of every open session."""
-    board.apply(Change("state", key, value) for key, value in views.states().items())
+    board.apply(OutputRecord("state", key, value) for key, value in views.states().items())
     latest = [*views.latest(limit=MAX_FEED), *views.latest(("events", "nudges"), limit=MAX_PAGE)]
     found = {one.offset: one.output for one in latest}
-    board.apply(Change(one.topic, one.key, one.value, (offset,)) for offset, one in sorted(found.items()))
+    board.apply(OutputRecord(one.topic, one.key, one.value, (offset,)) for offset, one in sorted(found.items()))
     board.seed(news_of(session, state) for session, state in views.sessions())
 
 
 def place_in_words(topic: str, place: tuple[int, ...]) -> str:
-    """Name of a topic and place of a record in it, as `Change` has it, in words."""
+    """Name of a topic and place of a record in it, as `OutputRecord` has it, in words."""
     named = ("partition", "offset")[-len(place) :] if place else ()
     return ", ".join([f"topic {topic}", *(f"{name} {number}" for name, number in zip(named, place, strict=True))])

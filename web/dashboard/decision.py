@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.sessions.evidence import Behind, behind, wanted_of
+from ...history.sessions.evidence import DecisionEvidence, behind, wanted_of
 from ...history.sessions.timeline import millis
-from ...schemas.decision_text import Line, line_of_record
+from ...schemas.decision_text import DecisionLine, line_of_record
 from .now import key_url
-from .render import Site, segment
+from .render import PageContext, segment
 from .session import WORDS, session_url
-from .source import Placed, Record, Source
+from .source import DashboardSource, PlacedRecord, Record
 
 LOOKED_BACK = 2000
 """Number of a session's events read to find the starts of the calls that a decision names."""
@@ -32,15 +32,15 @@ RELATED = 2000
 """Number of decisions read to find related ones of the same key."""
 
 
-class Neighbour(NamedTuple):
+class RelatedDecision(NamedTuple):
     """Related decision, before or after the shown one."""
 
     url: str
     time: str
-    line: Line
+    line: DecisionLine
 
 
-async def read_behind(source: Source, decision: Placed) -> Behind:
+async def read_behind(source: DashboardSource, decision: PlacedRecord) -> DecisionEvidence:
     """Evidence of a decision, as far as stored."""
     record = decision.record
     session = str(record.get("session_id") or "")
@@ -70,7 +70,7 @@ async def read_behind(source: Source, decision: Placed) -> Behind:
     )
 
 
-async def _basis(source: Source, record: Record) -> Record | None:
+async def _basis(source: DashboardSource, record: Record) -> Record | None:
     """Pattern of a nudge or of what became of one; None for other decisions."""
     if record["type"] in {"nudge.judged", "nudge.withdrawn"}:
         nudge = await source.decision(str(record["nudge_id"]))
@@ -79,7 +79,7 @@ async def _basis(source: Source, record: Record) -> Record | None:
     return pattern.record if pattern is not None else None
 
 
-async def _related(source: Source, decision: Placed) -> Sequence[Placed]:
+async def _related(source: DashboardSource, decision: PlacedRecord) -> Sequence[PlacedRecord]:
     record = decision.record
     if record["type"] == "breaker.changed":
         at = millis(record["time"])
@@ -90,19 +90,20 @@ async def _related(source: Source, decision: Placed) -> Sequence[Placed]:
     return await source.decisions(session=str(record.get("session_id") or ""), limit=RELATED)
 
 
-def _add(found: dict[str, Placed], more: Iterable[Placed]) -> None:
+def _add(found: dict[str, PlacedRecord], more: Iterable[PlacedRecord]) -> None:
     for one in more:
         found.setdefault(str(one.record["id"]), one)
 
 
-def neighbours_of(decisions: Sequence[Record]) -> list[Neighbour]:
+def neighbours_of(decisions: Sequence[Record]) -> list[RelatedDecision]:
     """Links to decisions."""
     return [
-        Neighbour(f"/decisions/{segment(str(one['id']))}", str(one["time"]), line_of_record(one)) for one in decisions
+        RelatedDecision(f"/decisions/{segment(str(one['id']))}", str(one["time"]), line_of_record(one))
+        for one in decisions
     ]
 
 
-def decision_routes(site: Site) -> Sequence[Route]:
+def decision_routes(site: PageContext) -> Sequence[Route]:
     """Route of this page."""
 
     async def decision(request: Request) -> Response:

@@ -14,29 +14,29 @@ from ...errors import TrustfoldError
 from ...history.files import store_source
 from ...history.sessions.calls import by_cause
 from ...history.sessions.ranking import SessionSummary
-from ...history.sessions.timeline import Timeline
-from ...projections.emitter import Output
+from ...history.sessions.timeline import TimelineEntries
+from ...projections.emitter import StageOutput
 from ...projections.incidents import news_of
 from ...projections.session.state import SessionState
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import Event
-from ...streams.embedded.engine import Request
-from ...streams.embedded.server import Service
+from ...streams.embedded.engine import SubmitRequest
+from ...streams.embedded.server import EmbeddedService
 from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredDecision, StoredEvent, StoredOutput, session_of
-from .current_state import MAX_OPEN, Board, Change, place_in_words, read_store
-from .recorded_events import Recorded
-from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of, wrong_clocks
+from .current_state import MAX_OPEN, OutputRecord, StateBoard, place_in_words, read_store
+from .recorded_events import RecordedEvents
+from .source import DataFreshness, PlacedRecord, Record, SearchResult, foreign_history, topic_of, wrong_clocks
 
 
 class EmbeddedSource:
-    """`Source` of `trustfold up`."""
+    """`DashboardSource` of `trustfold up`."""
 
-    def __init__(self, service: Service, history: Path | None = None) -> None:
+    def __init__(self, service: EmbeddedService, history: Path | None = None) -> None:
         """Follow the engine of `service`; create it before the service starts."""
-        self.board = Board()
+        self.board = StateBoard()
         self.history = history
         self._service = service
         engine = service.writer.engine
@@ -46,7 +46,7 @@ class EmbeddedSource:
         self._listing = asyncio.Lock()
         self._patterns = Counter(engine.views.patterns_by_session())
         self._origin = store_source(engine.views.noted(STORE_ID), service.path)
-        self._recorded = Recorded(history) if history is not None else None
+        self._recorded = RecordedEvents(history) if history is not None else None
         if self._recorded is not None:
             service.ending.append(self._recorded.close)
         service.writer.heard.append(self._hear)
@@ -63,19 +63,19 @@ class EmbeddedSource:
         return foreign_history(self.history, self._origin)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RuleSet:
         """Rules in force."""
         return self._service.writer.engine.rules
 
     @property
-    def _past(self) -> Recorded | None:
+    def _past(self) -> RecordedEvents | None:
         """Recorded history of this store, if any."""
         return None if self.foreign else self._recorded
 
-    def freshness(self) -> Freshness:
+    def freshness(self) -> DataFreshness:
         """Age of the board's data."""
         board, engine = self.board, self._service.writer.engine
-        return Freshness(
+        return DataFreshness(
             self._newest_ms,
             fault=self._service.writer.fault,
             past=self.foreign or None,
@@ -111,25 +111,25 @@ class EmbeddedSource:
                 listed[name] = listed[name]._replace(news=listed[name].news._replace(lost=news.lost))
         return list(listed.values())
 
-    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
+    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[PlacedRecord]:
         """Latest decisions, oldest first."""
         if session:
             found = await self._service.search("session_decisions", session, before=before, limit=limit)
             return [_decided(one) for one in found]
         return [_placed(one) for one in await self._service.search("latest", before=before, limit=limit)]
 
-    async def decision(self, decision_id: str) -> Placed | None:
+    async def decision(self, decision_id: str) -> PlacedRecord | None:
         """Decision with an id, from the store, or from the history if it is too old for the store."""
         found = await self._service.search("decision", decision_id)
         if found is not None:
             return _decided(found)
         return await past.decision(decision_id) if (past := self._past) is not None else None
 
-    async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
+    async def circuits(self, since_ms: int, until_ms: int) -> list[PlacedRecord]:
         """Changes of circuits within a time range, oldest first."""
         return [_decided(one) for one in await self._service.search("circuit_changes", since_ms, until_ms)]
 
-    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
+    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[PlacedRecord]:
         """Latest input events of a session, oldest first, followed by those that the engine appended.
 
         The history has those before `before` that are too old for the store.
@@ -145,15 +145,15 @@ class EmbeddedSource:
         """Records of the latest calls of a session, by the event that ended each."""
         return by_cause(await self._service.search("session_calls", session))
 
-    async def recorded(self, session: str) -> Timeline | None:
+    async def recorded(self, session: str) -> TimelineEntries | None:
         """Timeline of a session in the history; None where it is not recorded."""
         return await past.timeline(session, self.rules) if (past := self._past) is not None else None
 
-    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
+    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[PlacedRecord]:
         """Latest input events of all sessions up to an offset, oldest first."""
         return [_happened(one) for one in await self._service.search("events_up_to", offset, limit=limit)]
 
-    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
+    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[PlacedRecord]:
         """Input events of the given ids, oldest first; the history has those that are too old for the store."""
         del session
         found = [_happened(one) for one in await self._service.search("events_of", ids)]
@@ -162,10 +162,12 @@ class EmbeddedSource:
             return [*await past.events_of(missing), *found]
         return found
 
-    async def search(self, text: str, limit: int) -> Searched:
+    async def search(self, text: str, limit: int) -> SearchResult:
         """Events and open sessions that hold a text; events too old for the store are those of the history."""
         found, first = await self._service.search("events_with", text, limit)
-        here = Searched([orjson.loads(one.value) for one in found], await self._service.search("sessions_with", text))
+        here = SearchResult(
+            [orjson.loads(one.value) for one in found], await self._service.search("sessions_with", text)
+        )
         if len(found) == limit:
             return here._replace(left_out=f"only the latest {limit:,} events that hold this text were looked at")
         return here.and_then(await past.search(text, limit, first)) if (past := self._past) is not None else here
@@ -174,7 +176,7 @@ class EmbeddedSource:
         """Send orders and events; returns the decisions they caused."""
         caused: list[Record] = []
         for record in records:
-            receipt = await self._service.writer.submit(Request(topic_of(record), [encode(record)]))
+            receipt = await self._service.writer.submit(SubmitRequest(topic_of(record), [encode(record)]))
             for output in receipt.outputs:
                 if output.value is None:
                     continue
@@ -184,7 +186,7 @@ class EmbeddedSource:
                     caused.append(orjson.loads(output.value))
         return caused
 
-    def _hear(self, requests: Sequence[Request]) -> None:
+    def _hear(self, requests: Sequence[SubmitRequest]) -> None:
         """Notify the listeners of a session of new events."""
         self._newest_ms = time.time_ns() // 1_000_000
         self.board.hear(value for request in requests if request.topic == "events" for value in request.values)
@@ -193,8 +195,8 @@ class EmbeddedSource:
             sessions = (session_of(value) for request in requests for value in request.values)
             self.board.notify(Counter(topic for one in sessions if (topic := f"session:{one}") in watched))
 
-    def _listen(self, outputs: Sequence[Output]) -> None:
-        self.board.apply(Change(one.topic, one.key, one.value) for one in outputs)
+    def _listen(self, outputs: Sequence[StageOutput]) -> None:
+        self.board.apply(OutputRecord(one.topic, one.key, one.value) for one in outputs)
         for one in outputs:
             if one.type == "pattern.detected" and (session := session_of(one.value)):
                 self._patterns[session] += 1
@@ -202,16 +204,16 @@ class EmbeddedSource:
             del self._patterns[next(iter(self._patterns))]
 
 
-def _placed(stored: StoredOutput) -> Placed:
-    return Placed(stored.offset, orjson.loads(stored.output.value or b"{}"))
+def _placed(stored: StoredOutput) -> PlacedRecord:
+    return PlacedRecord(stored.offset, orjson.loads(stored.output.value or b"{}"))
 
 
-def _decided(stored: StoredDecision) -> Placed:
-    return Placed(stored.offset, orjson.loads(stored.value), stored.arrived_ms)
+def _decided(stored: StoredDecision) -> PlacedRecord:
+    return PlacedRecord(stored.offset, orjson.loads(stored.value), stored.arrived_ms)
 
 
-def _happened(stored: StoredEvent) -> Placed:
-    return Placed(stored.seq, orjson.loads(stored.value), stored.arrived_ms)
+def _happened(stored: StoredEvent) -> PlacedRecord:
+    return PlacedRecord(stored.seq, orjson.loads(stored.value), stored.arrived_ms)
 
 
 def _summary(session_id: str, state: SessionState) -> SessionSummary:

@@ -19,15 +19,15 @@ from starlette.routing import Route
 
 from ...errors import TrustfoldError
 from ...history.charts import picture
-from ...history.filters import Filters
+from ...history.filters import HistoryFilters
 from ...history.findings import finding
 from ...history.page import figure, table
-from ...history.plots import Window
+from ...history.plots import TimeAxis
 from ...history.queries import plain
-from ...history.reports import BY_NAME, Answer, Plot, Question, against_before, filters_for
-from .history_answers import Archive, Found, Unanswered
-from .history_filters import NAMES, PRESETS, Narrowing
-from .render import Site, link, positive, segment
+from ...history.reports import BY_NAME, CatalogueQuestion, PlotColumns, QuestionAnswer, against_before, filters_for
+from .history_answers import HistoryArchive, QuestionUnanswered, TimedAnswer
+from .history_filters import NAMES, PRESETS, PageFilters
+from .render import PageContext, link, positive, segment
 
 ROWS = 50
 FEW = 8
@@ -49,7 +49,7 @@ GROUPS = (
 )
 """Questions by topic."""
 
-COMPARE = Question(
+COMPARE = CatalogueQuestion(
     "compare",
     "What changed since the time before?",
     "SELECT kind, name, verdict, rate, failures, calls, rate_before, failures_before, calls_before, change, "
@@ -59,12 +59,12 @@ COMPARE = Question(
     reads="Failure rates of all tools and models beside those of as long before; `worse` and `better` only where the 95 % interval "
     "of the change leaves out 0 and both have 10 calls.",
 )
-BY_DAY = Question(
+BY_DAY = CatalogueQuestion(
     "by-day",
     "How many calls were there, and how many failed?",
     "SELECT time::DATE AS day, CASE WHEN verdict = 'failure' AND expected IS NOT TRUE THEN severity ELSE 'not failed' END AS severity, "
     "count(*)::BIGINT AS calls FROM tool_calls GROUP BY ALL ORDER BY ALL LIMIT $limit",
-    Plot("columns", ("severity",), "calls", "calls", began="day"),
+    PlotColumns("columns", ("severity",), "calls", "calls", began="day"),
     reads="Days in UTC. The first and the last may be only partly within the chosen time.",
 )
 FIRST = ("by-day", "compare", "new", "loops", "asks")
@@ -73,14 +73,14 @@ FIRST = ("by-day", "compare", "new", "loops", "asks")
 ASKED = {**BY_NAME, "compare": COMPARE, "by-day": BY_DAY}
 """Questions that have a page, by name."""
 
-_WINDOW = Question(
+_WINDOW = CatalogueQuestion(
     "window",
     "Which time is shown?",
     "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since LIMIT $limit",
 )
 
 
-class Asked(NamedTuple):
+class QuestionQuery(NamedTuple):
     """Parsed query string of a question.
 
     Attributes:
@@ -89,18 +89,18 @@ class Asked(NamedTuple):
         rows: rows per page.
     """
 
-    narrowing: Narrowing
+    narrowing: PageFilters
     page: int
     rows: int
 
     @classmethod
-    def of(cls, query: QueryParams, now: datetime) -> Asked:
+    def of(cls, query: QueryParams, now: datetime) -> QuestionQuery:
         """Parse a query string; invalid numbers count as missing."""
         rows = min(positive(query.get("rows"), ROWS), MOST_ROWS)
-        return cls(Narrowing.of(query, now), min(positive(query.get("page")), REACHED // rows), rows)
+        return cls(PageFilters.of(query, now), min(positive(query.get("page")), REACHED // rows), rows)
 
 
-class Shown(NamedTuple):
+class AnswerPage(NamedTuple):
     """One page of an answer.
 
     Attributes:
@@ -111,14 +111,14 @@ class Shown(NamedTuple):
         at: time of the answer.
     """
 
-    answer: Answer
-    picture: Answer
+    answer: QuestionAnswer
+    picture: QuestionAnswer
     total: int
     last: int
     at: datetime
 
 
-def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
+def meant(name: str, narrowing: PageFilters) -> tuple[CatalogueQuestion, HistoryFilters]:
     """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
     if narrowing.before is None or name not in {"worse", "new", "compare"}:
         return ASKED[name], filters_for(ASKED[name], narrowing.filters)
@@ -130,28 +130,28 @@ def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
     )
 
 
-def question_asked(name: str, asked: Asked) -> tuple[Question, Filters, int]:
+def question_asked(name: str, asked: QuestionQuery) -> tuple[CatalogueQuestion, HistoryFilters, int]:
     """Question, filters and maximum number of rows of a question's page."""
     question, filters = meant(name, asked.narrowing)
     return question, filters, asked.page * asked.rows if paged(question) else 400
 
 
-def shown(found: Found, asked: Asked) -> Shown:
+def shown(found: TimedAnswer, asked: QuestionQuery) -> AnswerPage:
     """Requested page of an answer; empty if beyond the last."""
     answer, total = found.answer, len(found.answer.rows) + found.answer.left_out
     whole = not paged(answer.question)
     start = 0 if whole else (asked.page - 1) * asked.rows
     rows = answer.rows if whole else answer.rows[start : start + asked.rows]
     last = 1 if whole else min(max(1, -(-total // asked.rows)), REACHED // asked.rows)
-    return Shown(answer._replace(rows=rows, left_out=0), answer, total, last, found.at)
+    return AnswerPage(answer._replace(rows=rows, left_out=0), answer, total, last, found.at)
 
 
-def paged(question: Question) -> bool:
+def paged(question: CatalogueQuestion) -> bool:
     """True if an answer has pages; answers by whole days have none."""
     return question.plot is None or question.plot.kind != "columns"
 
 
-def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
+def linked(narrowing: PageFilters) -> Callable[[str, dict[str, Any]], str]:
     """Link function for values of a table: to the page of their tool, key, model or session, with the same filters."""
 
     def to(column: str, row: dict[str, Any]) -> str:
@@ -170,7 +170,7 @@ def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
     return to
 
 
-def csv_of(answer: Answer) -> bytes:
+def csv_of(answer: QuestionAnswer) -> bytes:
     """Rows as CSV with a header, one line for each row of the table; a text that a spreadsheet takes for a formula is quoted."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
@@ -187,7 +187,7 @@ def _cell(value: Any) -> Any:
     return f"'{found}" if isinstance(found, str) and found[:1] in {"=", "+", "-", "@", "\t", "\r"} else found
 
 
-def copied_sql(question: Question, rows: int, **arguments: Any) -> str:
+def copied_sql(question: CatalogueQuestion, rows: int, **arguments: Any) -> str:
     """Query of a question in the form that `trustfold sql` accepts: its parameters replaced by their values."""
     values = {
         name: "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
@@ -197,7 +197,11 @@ def copied_sql(question: Question, rows: int, **arguments: Any) -> str:
 
 
 async def downloaded(
-    archive: Archive, wanted: str, questions: Sequence[Question], filters: Filters, **arguments: Any
+    archive: HistoryArchive,
+    wanted: str,
+    questions: Sequence[CatalogueQuestion],
+    filters: HistoryFilters,
+    **arguments: Any,
 ) -> Response:
     """All rows of one of a page's questions as a file, at most `MOST_ROWS`.
 
@@ -210,7 +214,7 @@ async def downloaded(
 
     Raises:
         HTTPException: 404, the page has no such question.
-        TrustfoldError: as `Archive.ask`.
+        TrustfoldError: as `HistoryArchive.ask`.
     """
     name, _, kind = wanted.rpartition(".")
     found = next((one for one in questions if one.name == name), None)
@@ -220,14 +224,14 @@ async def downloaded(
     return _file(name, kind, (await archive.ask(found, filters, MOST_ROWS, **arguments)).answer)
 
 
-def history_routes(site: Site) -> Sequence[Route]:
+def history_routes(site: PageContext) -> Sequence[Route]:
     """Routes of these pages."""
     archive = site.archive
 
     async def history(request: Request) -> Response:
         """Page with the questions and an overview of the recording."""
-        narrowing = Narrowing.of(request.query_params, site.clock())
-        asked = Asked(narrowing, 1, ROWS)
+        narrowing = PageFilters.of(request.query_params, site.clock())
+        asked = QuestionQuery(narrowing, 1, ROWS)
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
             found = [(await archive.ask(*question_asked(name, asked))).answer for name in FIRST]
@@ -250,7 +254,7 @@ def history_routes(site: Site) -> Sequence[Route]:
                 request, "message.html", status=404, title="There is no such question",
                 text=f"History has no question {name!r}. There are: {known}.", back="/history",
             )  # fmt: skip
-        asked = Asked.of(request.query_params, site.clock())
+        asked = QuestionQuery.of(request.query_params, site.clock())
         one, filters, limit = question_asked(name, asked)
         try:
             found = await archive.ask(one, filters, limit)
@@ -266,7 +270,7 @@ def history_routes(site: Site) -> Sequence[Route]:
     return [Route("/history", history), Route("/history/{question}", question)]
 
 
-def _at_first(answer: Answer, narrowing: Narrowing) -> tuple[Question, str, Markup, Markup]:
+def _at_first(answer: QuestionAnswer, narrowing: PageFilters) -> tuple[CatalogueQuestion, str, Markup, Markup]:
     """An answer of the history's first page: its question, finding, picture, and if it has none its first rows."""
     few = answer._replace(rows=answer.rows[: FEW if paged(answer.question) else None])
     drawn = shown_figure(few, narrowing, rows=False)
@@ -276,10 +280,10 @@ def _at_first(answer: Answer, narrowing: Narrowing) -> tuple[Question, str, Mark
 
 
 def unanswered(
-    site: Site, request: Request, title: str, narrowing: Narrowing, error: TrustfoldError, **known: Any
+    site: PageContext, request: Request, title: str, narrowing: PageFilters, error: TrustfoldError, **known: Any
 ) -> Response:
     """Error page: why the history gives no answer, and what to do."""
-    recorded = not isinstance(error, Unanswered) or error.recorded
+    recorded = not isinstance(error, QuestionUnanswered) or error.recorded
     return site.render(
         request, "unanswered.html", status=503 if recorded else 200, title=title, narrowing=narrowing, presets=PRESETS,
         names=NAMES, recorded=recorded, recording=site.archive.root is not None and site.archive.root.is_dir(),
@@ -287,7 +291,7 @@ def unanswered(
     )  # fmt: skip
 
 
-def _file(name: str, kind: str, answer: Answer) -> Response:
+def _file(name: str, kind: str, answer: QuestionAnswer) -> Response:
     if kind == "csv":
         body, media_type = csv_of(answer), "text/csv"
     else:
@@ -297,23 +301,25 @@ def _file(name: str, kind: str, answer: Answer) -> Response:
     return Response(body, media_type=media_type, headers=headers)
 
 
-async def window_of(archive: Archive, narrowing: Narrowing) -> Window | None:
+async def window_of(archive: HistoryArchive, narrowing: PageFilters) -> TimeAxis | None:
     """Time range of an axis, up to the last known time; None if nothing is recorded.
 
     Raises:
-        Unanswered: as `Archive.ask`.
+        QuestionUnanswered: as `HistoryArchive.ask`.
     """
     ((begin, end),) = (await archive.ask(_WINDOW, narrowing.filters)).answer.rows
-    return Window(begin, end) if begin is not None and end is not None and begin < end else None
+    return TimeAxis(begin, end) if begin is not None and end is not None and begin < end else None
 
 
-def cell_link(narrowing: Narrowing) -> Callable[[dict[str, Any]], str]:
+def cell_link(narrowing: PageFilters) -> Callable[[dict[str, Any]], str]:
     """URL of a heat map cell: the failures of that model with that tool."""
     carried = narrowing.carried("tool", "model")
     return lambda row: link("/history/signatures", carried, tool=row["tool"], model=row["model"])
 
 
-def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = None, *, rows: bool = True) -> Markup:
+def shown_figure(
+    answer: QuestionAnswer, narrowing: PageFilters, window: TimeAxis | None = None, *, rows: bool = True
+) -> Markup:
     """Figure of an answer with its finding and its rows as a table; empty if nothing can be drawn."""
     question = answer.question
     timeline = question.plot is not None and question.plot.kind == "timeline"
@@ -324,7 +330,9 @@ def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = N
     return Markup(figure(drawn, question.title, finding(answer), told))  # noqa: S704 - all parts are escaped
 
 
-def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Window | None) -> Response:
+def _page_of(
+    site: PageContext, request: Request, asked: QuestionQuery, part: AnswerPage, window: TimeAxis | None
+) -> Response:
     one, narrowing = part.answer.question, asked.narrowing
     rows = table(part.answer.columns, part.answer.rows, linked(narrowing), one.title)
     return site.render(

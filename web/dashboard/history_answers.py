@@ -26,14 +26,14 @@ from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError, TrustfoldError
-from ...history.filters import EVERYTHING, Filters
+from ...history.filters import EVERYTHING, HistoryFilters
 from ...history.queries import ask
-from ...history.reports import Answer, Question
+from ...history.reports import CatalogueQuestion, QuestionAnswer
 
 if TYPE_CHECKING:
     import duckdb
 
-    from ...history.memory import Memory
+    from ...history.memory import ColumnMemory
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ WATCHED_S = 3600.0
 """Seconds after the last question for which answers are found ahead."""
 
 
-class Unanswered(TrustfoldError):
+class QuestionUnanswered(TrustfoldError):
     """The question cannot be answered now: nothing is recorded, or it took too long; the message says what to do.
 
     Attributes:
@@ -84,24 +84,24 @@ class Unanswered(TrustfoldError):
         self.recorded = recorded
 
 
-class Found(NamedTuple):
+class TimedAnswer(NamedTuple):
     """Answer and its time."""
 
-    answer: Answer
+    answer: QuestionAnswer
     at: datetime
 
 
-class Wanted(NamedTuple):
+class QuestionRequest(NamedTuple):
     """A question with its filters, the maximum number of rows, and the values of further parameters of its query."""
 
-    filters: Filters
-    question: Question
+    filters: HistoryFilters
+    question: CatalogueQuestion
     limit: int
     arguments: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass
-class _Catalogue:
+class _LockedCatalogue:
     """Catalogue that one query uses at a time.
 
     Attributes:
@@ -114,10 +114,10 @@ class _Catalogue:
     connection: duckdb.DuckDBPyConnection
     of_memory: bool
     topics: frozenset[str]
-    filters: dict[str, Filters] = field(default_factory=dict)
+    filters: dict[str, HistoryFilters] = field(default_factory=dict)
 
 
-class Archive:
+class HistoryArchive:
     """Query service for the recorded history of a source, with a cache; for one event loop."""
 
     def __init__(
@@ -141,25 +141,27 @@ class Archive:
         self._limit_s = limit_s
         self._clock = clock
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trustfold-history")
-        self._kept: OrderedDict[Wanted, tuple[Found, float]] = OrderedDict()
-        self._asked: dict[Wanted, asyncio.Task[Found]] = {}
-        self._memory: Memory | None = None
+        self._kept: OrderedDict[QuestionRequest, tuple[TimedAnswer, float]] = OrderedDict()
+        self._asked: dict[QuestionRequest, asyncio.Task[TimedAnswer]] = {}
+        self._memory: ColumnMemory | None = None
         self._looked = float("-inf")
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="trustfold-history-memory")
         self._loading: Future[None] | None = None
         self._made: list[duckdb.DuckDBPyConnection] = []
-        self._free: list[_Catalogue] = []
+        self._free: list[_LockedCatalogue] = []
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = Lock()
-        self._usual: Callable[[], Iterable[Wanted]] = tuple
+        self._usual: Callable[[], Iterable[QuestionRequest]] = tuple
         self._ahead: asyncio.Task[None] | None = None
         self._last_asked = float("-inf")
 
-    def find_ahead(self, usual: Callable[[], Iterable[Wanted]]) -> None:
+    def find_ahead(self, usual: Callable[[], Iterable[QuestionRequest]]) -> None:
         """Set what is asked most, so that nobody waits for it; it is found ahead for long histories in memory."""
         self._usual = usual
 
-    async def ask(self, question: Question, filters: Filters = EVERYTHING, limit: int = 50, **arguments: Any) -> Found:
+    async def ask(
+        self, question: CatalogueQuestion, filters: HistoryFilters = EVERYTHING, limit: int = 50, **arguments: Any
+    ) -> TimedAnswer:
         """Answer a question, from the cache if possible.
 
         Args:
@@ -169,17 +171,17 @@ class Archive:
             arguments: values of further parameters of the query.
 
         Raises:
-            Unanswered: nothing is recorded, too many wait, or the query took too long.
+            QuestionUnanswered: nothing is recorded, too many wait, or the query took too long.
             HistoryError: the files cannot be read.
         """
         if self.root is None:
-            raise Unanswered("this server has no history", recorded=False)
+            raise QuestionUnanswered("this server has no history", recorded=False)
         if refused := self._refusal():
-            raise Unanswered(refused, recorded=False)
+            raise QuestionUnanswered(refused, recorded=False)
         self._last_asked = self._clock()
         if self._ahead is None or self._ahead.done():
             self._ahead = asyncio.get_running_loop().create_task(self._find_ahead())
-        key = Wanted(filters, question, limit, tuple(sorted(arguments.items())))
+        key = QuestionRequest(filters, question, limit, tuple(sorted(arguments.items())))
         kept = self._kept.get(key)
         age = self._clock() - kept[1] if kept is not None else STALE_S
         if kept is not None and age < FRESH_S:
@@ -189,7 +191,7 @@ class Archive:
         task = self._asked.get(key)
         if task is None:
             if len(self._asked) >= WAITING and kept is None:
-                raise Unanswered("too many questions wait for an answer; try again in a moment")
+                raise QuestionUnanswered("too many questions wait for an answer; try again in a moment")
             if len(self._asked) < WAITING:
                 task = self._started(key)
         if kept is not None:
@@ -216,7 +218,7 @@ class Archive:
 
     async def _find_ahead(self) -> None:
         """Find the usual answers one at a time, and again when they are old, while somebody asks now and then."""
-        tried: dict[Wanted, float] = {}  # also of answers that cannot be found
+        tried: dict[QuestionRequest, float] = {}  # also of answers that cannot be found
         while self._clock() - self._last_asked < WATCHED_S:
             await asyncio.sleep(LOOK_S)
             if self._memory is None or not self._memory.ready or self._memory.records <= LITTLE:
@@ -231,19 +233,19 @@ class Archive:
                     with suppress(TrustfoldError):
                         await self._started(wanted)
 
-    def _started(self, key: Wanted) -> asyncio.Task[Found]:
+    def _started(self, key: QuestionRequest) -> asyncio.Task[TimedAnswer]:
         """Task that finds an answer, for all who ask for it."""
         task = asyncio.get_running_loop().create_task(self._find(key))
         task.add_done_callback(_heard)
         self._asked[key] = task
         return task
 
-    async def _find(self, key: Wanted) -> Found:
+    async def _find(self, key: QuestionRequest) -> TimedAnswer:
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._query, key)
         finally:
             del self._asked[key]
-        found = Found(answer, datetime.now(UTC))
+        found = TimedAnswer(answer, datetime.now(UTC))
         self._kept[key] = found, self._clock()
         self._kept.move_to_end(key)
         rows = sum(len(kept.answer.rows) for kept, _ in self._kept.values())
@@ -252,7 +254,7 @@ class Archive:
             rows -= len(dropped.answer.rows)
         return found
 
-    def _query(self, key: Wanted) -> Answer:
+    def _query(self, key: QuestionRequest) -> QuestionAnswer:
         """Run the query in a thread."""
         used = self._taken(key)
         with self._lock:
@@ -265,14 +267,14 @@ class Archive:
                 self._running.discard(used.connection)
                 self._free.append(used)
 
-    def _up_to_date(self) -> Memory | None:
+    def _up_to_date(self) -> ColumnMemory | None:
         """Up-to-date in-memory columns; None while they are being loaded, or if they are not used."""
-        from ...history.memory import Memory  # noqa: PLC0415 - the history is an extra
+        from ...history.memory import ColumnMemory  # noqa: PLC0415 - the history is an extra
 
         assert self.root is not None  # noqa: S101 - refused before
         with self._lock:
             if self._memory is None:
-                self._memory = Memory(self.root)
+                self._memory = ColumnMemory(self.root)
             due = self._clock() - self._looked >= LOOK_S
             if due:
                 self._looked = self._clock()
@@ -284,13 +286,13 @@ class Archive:
             self._load(self._memory)
         return self._memory if self._memory.ready else None
 
-    def _load(self, memory: Memory) -> None:
+    def _load(self, memory: ColumnMemory) -> None:
         try:
             memory.refresh()
         except TrustfoldError as error:
             log.warning("the history is read from its files: %s", error)
 
-    def _load_and_prepare(self, memory: Memory) -> None:
+    def _load_and_prepare(self, memory: ColumnMemory) -> None:
         """Load, and make the catalogues over memory that queries will use."""
         self._load(memory)
         with self._lock:
@@ -304,11 +306,11 @@ class Archive:
                 with self._lock:
                     self._free += made
 
-    def _taken(self, key: Wanted) -> _Catalogue:
+    def _taken(self, key: QuestionRequest) -> _LockedCatalogue:
         """Catalogue that no other query uses, with the filters applied in the views that the question reads.
 
         Raises:
-            Unanswered: nothing is recorded.
+            QuestionUnanswered: nothing is recorded.
             HistoryError: the files cannot be read.
         """
         try:
@@ -325,12 +327,12 @@ class Archive:
                     self._free.append(used)
                 raise
         except ConfigError as nothing:
-            raise Unanswered(str(nothing), recorded=False) from nothing
+            raise QuestionUnanswered(str(nothing), recorded=False) from nothing
         except OSError as error:
-            raise Unanswered(f"{self.root}: cannot be read ({error.strerror})", recorded=False) from error
+            raise QuestionUnanswered(f"{self.root}: cannot be read ({error.strerror})", recorded=False) from error
         return used
 
-    def _catalogue(self, memory: Memory | None) -> _Catalogue:
+    def _catalogue(self, memory: ColumnMemory | None) -> _LockedCatalogue:
         """New catalogue over the tables in memory, or over the files."""
         from ...history.catalogue import connect  # noqa: PLC0415 - the history is an extra
 
@@ -342,9 +344,9 @@ class Archive:
             made = connect(self.root, threads=2)
             made.execute(f"SET memory_limit = '{MEMORY}'")
         self._made.append(made)
-        return _Catalogue(made, memory is not None, topics)
+        return _LockedCatalogue(made, memory is not None, topics)
 
-    def _narrow(self, used: _Catalogue, memory: Memory | None, key: Wanted) -> None:
+    def _narrow(self, used: _LockedCatalogue, memory: ColumnMemory | None, key: QuestionRequest) -> None:
         """Apply filters in the views that a question reads."""
         from ...history.catalogue import filtered_views, narrow  # noqa: PLC0415 - the history is an extra
 
@@ -368,7 +370,7 @@ def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> 
     """Cancel the queries of the block after a time limit.
 
     Raises:
-        Unanswered: it took longer.
+        QuestionUnanswered: it took longer.
     """
     import duckdb  # noqa: PLC0415 - the history is an extra
 
@@ -379,7 +381,7 @@ def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> 
         yield
     except (TrustfoldError, duckdb.Error) as error:
         if isinstance(error, duckdb.InterruptException) or isinstance(error.__cause__, duckdb.InterruptException):
-            raise Unanswered(
+            raise QuestionUnanswered(
                 f"the answer took more than {limit_s:g} s and was cancelled; choose a shorter time, or one "
                 "tool, model or workspace"
             ) from error
@@ -388,7 +390,7 @@ def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> 
         cancelled.cancel()
 
 
-def _heard(task: asyncio.Task[Found]) -> None:
+def _heard(task: asyncio.Task[TimedAnswer]) -> None:
     """Retrieve an error that no request waits for any more; the next request gets it again."""
     if not task.cancelled():
         task.exception()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from starlette.datastructures import QueryParams
 
 from ...errors import ConfigError
-from ...history.filters import Filters, moment_of, span_of
+from ...history.filters import HistoryFilters, moment_of, span_of
 
 DEFAULT_SPAN = "7d"
 EVERYTHING = "all"
@@ -29,7 +29,7 @@ _GRID = [timedelta(minutes=minutes) for minutes in (1, 5, 15, 30, 60, 180, 1440)
 """Steps that the start of a relative span is rounded to."""
 
 
-class Narrowing(NamedTuple):
+class PageFilters(NamedTuple):
     """Time range and filters of a page.
 
     Attributes:
@@ -39,14 +39,14 @@ class Narrowing(NamedTuple):
         fault: error in the query string, as text; the default filters then apply.
     """
 
-    filters: Filters
+    filters: HistoryFilters
     since: str
     until: str
     end: datetime
     fault: str = ""
 
     @classmethod
-    def of(cls, query: QueryParams, now: datetime) -> Narrowing:
+    def of(cls, query: QueryParams, now: datetime) -> PageFilters:
         """Parse a query string."""
         since, until = query.get("since", "").strip() or DEFAULT_SPAN, query.get("until", "").strip()
         names = [tuple(one for one in dict.fromkeys(query.getlist(name)) if one) for name in NAMES]
@@ -59,8 +59,8 @@ class Narrowing(NamedTuple):
         if begin and begin >= (end or now):
             fault = f"since {since} is not before {'until ' + until if until else 'now'}"
         if fault:
-            return cls(Filters(_begin(DEFAULT_SPAN, now), None, *names), DEFAULT_SPAN, "", now, fault)
-        return cls(Filters(begin, end, *names), since, until, end or now)
+            return cls(HistoryFilters(_begin(DEFAULT_SPAN, now), None, *names), DEFAULT_SPAN, "", now, fault)
+        return cls(HistoryFilters(begin, end, *names), since, until, end or now)
 
     @property
     def named(self) -> Mapping[str, Sequence[str]]:
@@ -83,7 +83,7 @@ class Narrowing(NamedTuple):
         return ", ".join([told, *listed])
 
     @property
-    def before(self) -> Filters | None:
+    def before(self) -> HistoryFilters | None:
         """The same for the preceding period; None if the start is unlimited or out of range."""
         if self.filters.since is None:
             return None

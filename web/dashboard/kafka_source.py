@@ -18,24 +18,24 @@ from aiokafka.errors import KafkaError
 from ...errors import TrustfoldError
 from ...history.files import kafka_source
 from ...history.sessions.ranking import SessionSummary
-from ...history.sessions.timeline import Timeline, millis
+from ...history.sessions.timeline import TimelineEntries, millis
 from ...projections.incidents import NOTHING, SessionNews
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.codec import encode, is_valid
 from ...schemas.commands import Command
 from ...schemas.decisions import NudgeIssued, PatternDetected, PatternFields
 from ...schemas.events import Event
 from ...schemas.public_state import DecisionBase
 from ...streams.kafka.access import RIGHTS_ERRORS, missing_right_error
-from ...streams.kafka.feed import ALL, Feed, Followed
-from ...streams.kafka.lag import Standing, standing_of
+from ...streams.kafka.feed import ALL, FollowedRecord, TopicFeed
+from ...streams.kafka.lag import WorkersLag, standing_of
 from ...streams.kafka.outputs import partition_of
-from ...streams.kafka.records import Sent, Stored, command_key, ended, partitions_of, read, write
+from ...streams.kafka.records import OutgoingRecord, StoredRecord, command_key, ended, partitions_of, read, write
 from ...streams.kafka.settings import KafkaSettings
-from .current_state import Board, Change, place_in_words
-from .recorded_events import Recorded
-from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of, wrong_clocks
+from .current_state import OutputRecord, StateBoard, place_in_words
+from .recorded_events import RecordedEvents
+from .source import DataFreshness, PlacedRecord, Record, SearchResult, foreign_history, topic_of, wrong_clocks
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ PATIENCE_S = 10.0
 """Longest wait in seconds for an order to be acknowledged, and for events to be found."""
 
 
-class _Kept(NamedTuple):
+class _HeldDecision(NamedTuple):
     """Decision in memory with its sort key, as it came and decoded."""
 
     place: int
@@ -67,20 +67,20 @@ class _Kept(NamedTuple):
 
 
 class KafkaSource:
-    """`Source` of `trustfold web`; `run` follows the topics."""
+    """`DashboardSource` of `trustfold web`; `run` follows the topics."""
 
-    def __init__(self, settings: KafkaSettings, history: Path | None = None, rules: Rules | None = None) -> None:
+    def __init__(self, settings: KafkaSettings, history: Path | None = None, rules: RuleSet | None = None) -> None:
         """Prepare; connects only in `run`. `rules` are the workers' rules."""
-        self.board = Board()
+        self.board = StateBoard()
         self.history = history
-        self.rules = rules or Rules()
+        self.rules = rules or RuleSet()
         self._settings = settings
-        self._recorded = Recorded(history) if history is not None else None
-        self._kept: list[_Kept] = []
+        self._recorded = RecordedEvents(history) if history is not None else None
+        self._kept: list[_HeldDecision] = []
         self._newest_ms: int | None = None
-        self._standing: Standing | None = None
+        self._standing: WorkersLag | None = None
         wanted = {"state": ALL, "events": FIRST_EVENTS} | dict.fromkeys(DECISION_TOPICS, FIRST_DECISIONS)
-        self._feed = Feed(settings, wanted, self._take, self._forget, self._turned)
+        self._feed = TopicFeed(settings, wanted, self._take, self._forget, self._turned)
 
     @property
     def name(self) -> str:
@@ -100,7 +100,7 @@ class KafkaSource:
         return foreign_history(self.history, kafka_source(self._feed.cluster_id, self._settings.topic_prefix))
 
     @property
-    def _past(self) -> Recorded | None:
+    def _past(self) -> RecordedEvents | None:
         """Recorded history of these topics, if any."""
         return None if self.foreign else self._recorded
 
@@ -114,7 +114,7 @@ class KafkaSource:
             if self._recorded is not None:
                 self._recorded.close()
 
-    def freshness(self) -> Freshness:
+    def freshness(self) -> DataFreshness:
         """Age of the board's data, and why no new data arrives."""
         feed, standing = self._feed, self._standing
         behind = standing.behind if standing is not None else None
@@ -129,13 +129,13 @@ class KafkaSource:
             topic, place = board.skipped_last
             skipped_last = place_in_words(self._settings.topic(topic), place)
         clocks = wrong_clocks((self._newest_ms or 0) / 1000 - time.time())
-        return Freshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last, clocks)
+        return DataFreshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last, clocks)
 
     async def sessions(self) -> list[SessionSummary]:
         """Sessions named by decisions in memory, and those of the last days of the history, which has their calls."""
         past = self._past
         found = {} if past is None else {one.session_id: one for one in await past.sessions()}
-        told: dict[str, list[_Kept]] = {}
+        told: dict[str, list[_HeldDecision]] = {}
         for one in self._kept:
             if session := one.decision.session_id:
                 told.setdefault(session, []).append(one)
@@ -144,9 +144,9 @@ class KafkaSource:
             found[session] = _summary(session, decisions, news.get(session), found.get(session))
         return list(found.values())
 
-    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
+    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[PlacedRecord]:
         """Latest decisions in memory, oldest first."""
-        found: list[Placed] = []
+        found: list[PlacedRecord] = []
         for one in reversed(self._kept):
             if len(found) >= limit:
                 break
@@ -154,14 +154,14 @@ class KafkaSource:
                 found.append(_placed(one))
         return found[::-1]
 
-    async def decision(self, decision_id: str) -> Placed | None:
+    async def decision(self, decision_id: str) -> PlacedRecord | None:
         """Decision with an id, from memory or the history."""
         for one in reversed(self._kept):
             if one.decision.id == decision_id:
                 return _placed(one)
         return await past.decision(decision_id) if (past := self._past) is not None else None
 
-    async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
+    async def circuits(self, since_ms: int, until_ms: int) -> list[PlacedRecord]:
         """Changes of circuits in memory within a time range, oldest first."""
         return [
             _placed(one)
@@ -169,18 +169,18 @@ class KafkaSource:
             if since_ms <= one.place >> 20 <= until_ms and _topic_of(one.place) == "breakers"
         ]
 
-    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
+    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[PlacedRecord]:
         """Empty: partitions have separate offsets, so there is no order of all events."""
         del offset, limit
         return []
 
-    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
+    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[PlacedRecord]:
         """Latest input events of a session, oldest first, from its partition and the history.
 
         Their offsets are those of the partition. Of the topic the latest `LOOKED_THROUGH` records are looked through.
         """
         found = {
-            one.offset: Placed(one.offset, orjson.loads(one.value or b"{}"), one.timestamp)
+            one.offset: PlacedRecord(one.offset, orjson.loads(one.value or b"{}"), one.timestamp)
             for one in await self._latest("events", session)
             if one.key == session and (before is None or one.offset < before) and is_valid(one.value)
         }
@@ -192,28 +192,30 @@ class KafkaSource:
         """None: their topic has them by tool. Calls are folded again under the rules of the workers."""
         return {}
 
-    async def recorded(self, session: str) -> Timeline | None:
+    async def recorded(self, session: str) -> TimelineEntries | None:
         """Timeline of a session in the history; None where it is not recorded."""
         return await past.timeline(session, self.rules) if (past := self._past) is not None else None
 
-    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
+    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[PlacedRecord]:
         """Input events and orders of the given ids, oldest first."""
-        found: dict[str, Placed] = {}
+        found: dict[str, PlacedRecord] = {}
         for topic in ("events", "commands"):
             for one in await self._latest(topic, session if topic == "events" else ""):
                 if (about := _about(one.value)).id in ids and is_valid(one.value):
-                    found.setdefault(about.id, Placed(one.offset, orjson.loads(one.value or b"{}"), one.timestamp))
+                    found.setdefault(
+                        about.id, PlacedRecord(one.offset, orjson.loads(one.value or b"{}"), one.timestamp)
+                    )
         if len(found) < len(ids) and (past := self._past) is not None:
             missing = [name for name in ids if name not in found]
             found = {str(one.record["id"]): one for one in await past.events_of(missing)} | found
         return sorted(found.values(), key=lambda one: (str(one.record.get("time", "")), one.offset))
 
-    async def search(self, text: str, limit: int) -> Searched:
+    async def search(self, text: str, limit: int) -> SearchResult:
         """Events that hold a text among the latest of each partition, and those of the history."""
         sought, latest = orjson.dumps(text.lower())[1:-1], await self._latest("events")
         found = [one for one in latest if one.value and sought in one.value.lower() and is_valid(one.value)]
         found.sort(key=lambda one: one.timestamp, reverse=True)
-        here = Searched([orjson.loads(one.value or b"{}") for one in found[:limit]])
+        here = SearchResult([orjson.loads(one.value or b"{}") for one in found[:limit]])
         return here.and_then(await past.search(text, limit)) if (past := self._past) is not None else here
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
@@ -230,22 +232,22 @@ class KafkaSource:
             raise TrustfoldError(f"it is unknown whether the order was accepted: {told}") from error
         return None
 
-    def _addressed(self, record: Command | Event) -> Sent:
+    def _addressed(self, record: Command | Event) -> OutgoingRecord:
         topic = topic_of(record)
         key = command_key(cast("Command", record)) if topic == "commands" else cast("Event", record).session_id
-        return Sent(self._settings.topic(topic), key.encode(), encode(record))
+        return OutgoingRecord(self._settings.topic(topic), key.encode(), encode(record))
 
     # --- following ------------------------------------------------------------------------------------------------
 
-    def _take(self, records: Sequence[Followed]) -> None:
+    def _take(self, records: Sequence[FollowedRecord]) -> None:
         changes = []
         for one in records:
-            change = Change(one.topic, one.key, one.value, (one.partition, one.offset))
+            change = OutputRecord(one.topic, one.key, one.value, (one.partition, one.offset))
             if one.topic == "state":
                 changes.append(change)
             elif one.topic != "events" and one.value is not None and (decision := self.board.read(change)) is not None:
                 changes.append(change._replace(value=decision))
-                self._kept.append(_Kept(_place_of(one), one.value, decision))
+                self._kept.append(_HeldDecision(_place_of(one), one.value, decision))
         if changes:
             self._kept.sort(key=_PLACE)  # records are nearly always in time order, which makes this cheap
         del self._kept[:-MAX_DECISIONS]
@@ -299,7 +301,7 @@ class KafkaSource:
 
     # --- looking up -----------------------------------------------------------------------------------------------
 
-    async def _latest(self, topic: str, session: str = "") -> list[Stored]:
+    async def _latest(self, topic: str, session: str = "") -> list[StoredRecord]:
         """Latest records of a topic, from a session's partition or from all; none while no broker answers."""
         if self._feed.lost_since is not None:
             return []
@@ -315,12 +317,12 @@ class KafkaSource:
         return records
 
 
-def _placed(kept: _Kept) -> Placed:
-    return Placed(kept.place, orjson.loads(kept.value), kept.place >> 20)
+def _placed(kept: _HeldDecision) -> PlacedRecord:
+    return PlacedRecord(kept.place, orjson.loads(kept.value), kept.place >> 20)
 
 
 def _summary(
-    session: str, told: Sequence[_Kept], news: SessionNews | None, recorded: SessionSummary | None
+    session: str, told: Sequence[_HeldDecision], news: SessionNews | None, recorded: SessionSummary | None
 ) -> SessionSummary:
     """Summary of a session: its calls from the history, the rest from decisions."""
     found = [one.decision for one in told]
@@ -341,21 +343,21 @@ def _last(values: Sequence[str | None]) -> str:
     return next((value for value in reversed(values) if value), "")
 
 
-class _About(msgspec.Struct):
+class _SubjectFields(msgspec.Struct):
     id: str = ""
     session_id: str = ""
 
 
-_decoder = msgspec.json.Decoder(_About)
+_decoder = msgspec.json.Decoder(_SubjectFields)
 _PLACE = attrgetter("place")
 
 
-def _about(value: bytes | None) -> _About:
+def _about(value: bytes | None) -> _SubjectFields:
     """Id and session of a record; empty if missing."""
     try:
         return _decoder.decode(value or b"{}")
     except msgspec.MsgspecError:
-        return _About()
+        return _SubjectFields()
 
 
 def _topic_of(place: int) -> str:
@@ -363,7 +365,7 @@ def _topic_of(place: int) -> str:
     return DECISION_TOPICS[place >> 18 & 3]
 
 
-def _place_of(record: Followed) -> int:
+def _place_of(record: FollowedRecord) -> int:
     """Sort key of a decision over all topics and partitions: time, then the order of its partition."""
     topic = DECISION_TOPICS.index(record.topic)
     return record.timestamp << 20 | topic << 18 | (record.partition & 0x3F) << 12 | record.offset & 0xFFF

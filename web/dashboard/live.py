@@ -18,7 +18,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from .current_state import Board
+from .current_state import StateBoard
 
 PACE_S = 0.5
 """Seconds between two messages of a stream."""
@@ -51,14 +51,14 @@ MAX_TOPICS = 16
 """Maximum topics of one stream."""
 
 
-class Hub:
+class StreamHub:
     """All open streams of one process.
 
     Attributes:
         stopping: the streams end.
     """
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: StateBoard) -> None:
         """Publish the changes of a board."""
         self.stopping = False
         self._watched = board.watched
@@ -184,7 +184,7 @@ def _forget(counts: Counter[str], names: Iterable[str]) -> None:
             del counts[name]
 
 
-async def live(request: Request, hub: Hub) -> Response:
+async def live(request: Request, hub: StreamHub) -> Response:
     """`GET /live?topic=now&topic=feed&from=ID`: the stream of a page; 503 where there are too many.
 
     `from` is the mark under which the page was made; `Last-Event-ID` of a client that comes back is newer.

@@ -14,17 +14,17 @@ from ...errors import TrustfoldError
 from ...history.charts import objects
 from ...history.findings import finding, ratio
 from ...history.plots import FEW, share_text
-from ...history.reports import BY_NAME, Answer, Question
+from ...history.reports import BY_NAME, CatalogueQuestion, QuestionAnswer
 from ...projections.tool.models import Z_95, wilson_bounds
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered
-from .history_answers import Wanted
-from .history_filters import NAMES, PRESETS, Narrowing
-from .render import Site, link
+from .history_answers import QuestionRequest
+from .history_filters import NAMES, PRESETS, PageFilters
+from .render import PageContext, link
 
 SORTS = ("calls", "failures", "stuck", "patterns", "nudges", "model")
 MOST_MODELS = 200
 
-_MODELS = Question(
+_MODELS = CatalogueQuestion(
     "every-model",
     "How does every model do?",
     """WITH of_sessions AS MATERIALIZED (
@@ -53,7 +53,7 @@ _MODELS = Question(
 )
 
 
-class Measured(NamedTuple):
+class MeasuredShare(NamedTuple):
     """Share with its counts and its 95 % interval.
 
     Attributes:
@@ -90,30 +90,30 @@ class ModelLine(NamedTuple):
     url: str
     calls: int
     sessions: int
-    failed: Measured
-    own: Measured
-    stuck: Measured
+    failed: MeasuredShare
+    own: MeasuredShare
+    stuck: MeasuredShare
     per_thousand: float | None
     patterns: int
     patterns_url: str
-    nudged: Measured
+    nudged: MeasuredShare
 
 
-def measured(hits: int, trials: int, url: str) -> Measured:
+def measured(hits: int, trials: int, url: str) -> MeasuredShare:
     """Share of hits among trials; below `FEW` trials only its counts."""
     if trials < FEW:
-        return Measured(f"{hits}/{trials}" if trials else "", "", None, url)
+        return MeasuredShare(f"{hits}/{trials}" if trials else "", "", None, url)
     low, high = wilson_bounds(hits, trials, Z_95)
-    return Measured(ratio(hits, trials), f"{share_text(low)} to {share_text(high)}", hits / trials, url)
+    return MeasuredShare(ratio(hits, trials), f"{share_text(low)} to {share_text(high)}", hits / trials, url)
 
 
-def model_lines(answer: Answer, narrowing: Narrowing, sort: str) -> list[ModelLine]:
+def model_lines(answer: QuestionAnswer, narrowing: PageFilters, sort: str) -> list[ModelLine]:
     """Rows sorted by a name in `SORTS`; shares of too few trials come last."""
     every = [_line(row, narrowing) for row in objects(answer)]
     return sorted(every, key=lambda one: (*_ORDER[sort](one), one.model))
 
 
-def _line(row: Mapping[str, Any], narrowing: Narrowing) -> ModelLine:
+def _line(row: Mapping[str, Any], narrowing: PageFilters) -> ModelLine:
     def to(question: str) -> str:
         return link(f"/history/{question}", narrowing.carried("model"), model=row["model"])
 
@@ -146,19 +146,19 @@ _ORDER: dict[str, Any] = {
 }
 
 
-def models_asked(narrowing: Narrowing) -> list[Wanted]:
+def models_asked(narrowing: PageFilters) -> list[QuestionRequest]:
     """Questions of the page of models."""
-    pictures = [Wanted(narrowing.filters, BY_NAME[name], 400) for name in ("models", "patterns", "nudges")]
-    return [Wanted(narrowing.filters, _MODELS, MOST_MODELS), *pictures]
+    pictures = [QuestionRequest(narrowing.filters, BY_NAME[name], 400) for name in ("models", "patterns", "nudges")]
+    return [QuestionRequest(narrowing.filters, _MODELS, MOST_MODELS), *pictures]
 
 
-def model_routes(site: Site) -> Sequence[Route]:
+def model_routes(site: PageContext) -> Sequence[Route]:
     """Route of this page."""
     archive = site.archive
 
     async def models(request: Request) -> Response:
         """Render the page."""
-        narrowing = Narrowing.of(request.query_params, site.clock())
+        narrowing = PageFilters.of(request.query_params, site.clock())
         sort = request.query_params.get("sort", "")
         sort = sort if sort in SORTS else SORTS[0]
         try:

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...history.sessions.timeline import millis
-from ...projections.incidents import NEEDED, STATES, Incident, word_of
+from ...projections.incidents import NEEDED, STATES, IncidentRecord, word_of
 from ...projections.tool.emitters import MAX_FAILURE_TIMES
 from ...schemas.codec import rfc3339
 from ...schemas.decision_text import (
-    Line,
+    DecisionLine,
     circuit_next,
     counted,
     failures_words,
@@ -30,10 +30,10 @@ from ...schemas.decision_text import (
 )
 from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
-from .current_state import Board
+from .current_state import StateBoard
 from .order_labels import orders_for
-from .ranking import Owner, Ranking, owner_of
-from .render import Site, page_within, positive, segment, sentence
+from .ranking import IncidentRanking, Owner, owner_of
+from .render import PageContext, page_within, positive, segment, sentence
 from .sessions import LOOKED_AT, last_words
 
 PAGE_ROWS = 50
@@ -47,7 +47,7 @@ SPARK_MS = 3_600_000
 """Time range of the sparklines, in milliseconds: an hour."""
 
 
-class Asked(NamedTuple):
+class NowQuery(NamedTuple):
     """Parsed query string; invalid values count as missing.
 
     Attributes:
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
     page: int = 1
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Asked:
+    def of(cls, query: Mapping[str, str]) -> NowQuery:
         """Parse a query string."""
         state = query.get("state", "needed")
         return cls(
@@ -73,7 +73,7 @@ class Asked(NamedTuple):
             positive(query.get("page")),
         )
 
-    def matches(self, one: Incident) -> bool:
+    def matches(self, one: IncidentRecord) -> bool:
         """True if an incident has the workspace and the text; its state does not count."""
         names = (one.subject, *(part.key for part in one.parts))
         return self.workspace in {"", one.workspace} and (
@@ -81,7 +81,7 @@ class Asked(NamedTuple):
         )
 
 
-class Row(NamedTuple):
+class IncidentRow(NamedTuple):
     """Row of the list: an incident.
 
     Attributes:
@@ -155,7 +155,7 @@ class FeedLine(NamedTuple):
     """Decision of the feed: its text, its page, and the page of its session."""
 
     time: str
-    line: Line
+    line: DecisionLine
     url: str
     session: str
     session_url: str
@@ -178,8 +178,8 @@ class NowPage(NamedTuple):
         measured: number of tools, as text.
     """
 
-    asked: Asked
-    rows: Sequence[Row]
+    asked: NowQuery
+    rows: Sequence[IncidentRow]
     counts: Sequence[tuple[str, int]]
     total: int
     page: int
@@ -191,7 +191,7 @@ class NowPage(NamedTuple):
     measured: str
 
 
-def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = None) -> NowPage:
+def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | None = None) -> NowPage:
     """Content of the page for a query string; `fault` is the reason why no data arrives, None if it does."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
@@ -224,17 +224,17 @@ def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = N
     )
 
 
-def _empty(ranking: Ranking, asked: Asked, found: bool, fault: str | None) -> str:  # noqa: FBT001 - of one caller
+def _empty(ranking: IncidentRanking, asked: NowQuery, found: bool, fault: str | None) -> str:  # noqa: FBT001 - of one caller
     if found:
         return ""
     if fault is not None:
         return "fault"
     if not ranking.tools and not +ranking.counts:
         return "nothing"
-    return "well" if asked == Asked() else "matches"
+    return "well" if asked == NowQuery() else "matches"
 
 
-def row_of(one: Incident, board: Board, now: datetime) -> Row:
+def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow:
     """Row of an incident."""
     said, news, now_ms, seen = _described(one, now), one.session, round(now.timestamp() * 1000), board.seen_ms(one)
     if news is not None:
@@ -246,7 +246,7 @@ def row_of(one: Incident, board: Board, now: datetime) -> Row:
         url, why = key_url(one.subject, where), board.moved_by(one.parts[0])
         about = {"key": one.subject, "workspace": where}
     hit = f"{counted(one.hit, 'session')} hit" if one.hit and news is None else ""
-    return Row(
+    return IncidentRow(
         row_id(one.key),
         one.state,
         said.text,
@@ -287,7 +287,7 @@ def key_url(key: str, workspace: str = "") -> str:
     return f"/tools/{segment(key)}" + (f"?{urlencode({'workspace': workspace})}" if workspace else "")
 
 
-class _Description(NamedTuple):
+class _RowTexts(NamedTuple):
     """Texts of a row: the badge, the count beside its threshold, and what comes next by itself."""
 
     text: str
@@ -295,36 +295,36 @@ class _Description(NamedTuple):
     onward: str = ""
 
 
-def _described(one: Incident, now: datetime) -> _Description:
+def _described(one: IncidentRecord, now: datetime) -> _RowTexts:
     if one.session is not None:
         worst = max(one.session.patterns, key=lambda found: (found.severity, found.times), default=None)
         stuck = f", {one.record()['severity']}" if one.state == "stuck" else ""
-        return _Description(one.state + stuck, times(worst.times) if worst is not None else "")
+        return _RowTexts(one.state + stuck, times(worst.times) if worst is not None else "")
     match one.parts[0]:
         case TrustUpdated() as state:
             # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
             words = failures_words(state).removeprefix("-")
             value = f"now {words}" if words and state.state is not TrustState.BLOCKED else ""
             onward = "" if state.recovery_pending else recovery_words(state, now)
-            return _Description("waits for you" if state.recovery_pending else plain(state.state), value, onward)
+            return _RowTexts("waits for you" if state.recovery_pending else plain(state.state), value, onward)
         case BreakerUpdated() as state:
             return _circuit(state, one.state, now)
         case QualityUpdated() as state:
             value = f"{state.score or 0:.2f} of {state.registered_score or 0:.2f}"
-            return _Description(f"quality {one.state}", value)
-    return _Description(one.state)
+            return _RowTexts(f"quality {one.state}", value)
+    return _RowTexts(one.state)
 
 
-def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
+def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _RowTexts:
     text = {BreakerMode.DISABLED: "disabled", BreakerMode.OBSERVE: "observed only"}.get(
         state.mode or BreakerMode.ENFORCE, f"circuit {word}"
     )
     if state.state is BreakerState.FORCED_OPEN:
         text = "circuit held open"
-    return _Description(text, measured_failures(state), circuit_next(state, now))
+    return _RowTexts(text, measured_failures(state), circuit_next(state, now))
 
 
-def tools_by_health(ranked: Sequence[Incident], ranking: Ranking, now_ms: int) -> list[ToolRow]:
+def tools_by_health(ranked: Sequence[IncidentRecord], ranking: IncidentRanking, now_ms: int) -> list[ToolRow]:
     """Tools sorted by their worst incident, at most `TOOL_ROWS`."""
     worst: dict[Owner, ToolRow] = {}
     for one in ranked:
@@ -359,12 +359,12 @@ def feed_line(decision: DecisionBase) -> FeedLine:
     )
 
 
-def now_routes(site: Site) -> Sequence[Route]:
+def now_routes(site: PageContext) -> Sequence[Route]:
     """Route of this page."""
 
     async def now(request: Request) -> Response:
         """Render the page."""
-        asked = Asked.of(request.query_params)
+        asked = NowQuery.of(request.query_params)
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
         rows = [
             row._replace(error=last_words(await site.source.events(session=row.title, limit=LOOKED_AT)))

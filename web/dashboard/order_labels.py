@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...projections.incidents import Incident
+from ...projections.incidents import IncidentRecord
 from ...schemas.public_state import BreakerUpdated, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 
@@ -60,7 +60,7 @@ _OF_TRUST: dict[TrustState, tuple[str, ...]] = {
 }
 
 
-def orders_for(one: Incident) -> tuple[str, ...]:
+def orders_for(one: IncidentRecord) -> tuple[str, ...]:
     """Names in `ORDERS` of the orders available for an incident, or a state; the one that resolves it first."""
     if one.session is not None:
         return ("false-alarm",) if one.session.patterns else ()

@@ -28,14 +28,14 @@ from ...schemas.commands import (
     TrustRecover,
     TrustReset,
 )
-from ...schemas.decision_text import Line, Tone, line_of_record
+from ...schemas.decision_text import DecisionLine, TextTone, line_of_record
 from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
 from ...schemas.public_state import BreakerUpdated, PublicState
-from ...streams.embedded.sign_in import Role
+from ...streams.embedded.sign_in import RequestRole
 from .now import row_id
 from .order_labels import ORDERS
-from .render import Site
+from .render import PageContext
 from .sign_in import own_path, read_form
 
 NO_ORDERS = (
@@ -48,7 +48,7 @@ NO_OPERATOR = (
 )
 
 
-class Given(NamedTuple):
+class FormOrder(NamedTuple):
     """Order from a form.
 
     Attributes:
@@ -70,7 +70,7 @@ class Given(NamedTuple):
     row: str = ""
 
 
-def records_for(given: Given, states: Iterable[PublicState], at: datetime) -> list[Command | Event]:
+def records_for(given: FormOrder, states: Iterable[PublicState], at: datetime) -> list[Command | Event]:
     """Commands and events that carry out an order.
 
     Raises:
@@ -121,7 +121,7 @@ _OF_CIRCUITS: dict[str, Callable[..., Command]] = {"close": BreakerClose, "open"
 _OF_TRUST: dict[str, Callable[..., Command]] = {"approve": TrustApprove, "recover": TrustRecover, "reset": TrustReset}
 
 
-def order_routes(site: Site) -> Sequence[Route]:
+def order_routes(site: PageContext) -> Sequence[Route]:
     """Path of the form."""
 
     async def give(request: Request) -> Response:
@@ -130,9 +130,9 @@ def order_routes(site: Site) -> Sequence[Route]:
             fields = await read_form(request, site.sign_ins)
         except HTTPException as refused:
             return _said(request, refused.status_code, f"Not done: {refused.detail}")
-        if request.state.role is not Role.OPERATOR:
+        if request.state.role is not RequestRole.OPERATOR:
             return _said(request, 403, NO_ORDERS if site.sign_ins.has_operator else NO_OPERATOR)
-        given = Given(
+        given = FormOrder(
             fields.get("order", ""),
             fields.get("key", "")[:MAX_KEY],
             fields.get("workspace", "")[:MAX_NAME],
@@ -152,15 +152,15 @@ def order_routes(site: Site) -> Sequence[Route]:
             return _said(request, 409, f"Not done: {fault}")
         return _said(request, 200, f"{ORDERS[given.order].label}, {given.key}:", _lines(given, decisions))
 
-    def _acknowledged(given: Given) -> list[Line]:
+    def _acknowledged(given: FormOrder) -> list[DecisionLine]:
         board, now_ms = site.source.board, round(site.clock().timestamp() * 1000)
         found = next((one for one in board.incidents(now_ms) if row_id(one.key) == given.row), None)
         if found is None:
-            return [Line("·", "it needs nobody any more", "", Tone.QUIET)]
+            return [DecisionLine("·", "it needs nobody any more", "", TextTone.QUIET)]
         board.seen[found.key] = found.news_ms, now_ms
         return _lines(given, [])
 
-    def _said(request: Request, status: int, text: str, lines: Sequence[Line] = ()) -> Response:
+    def _said(request: Request, status: int, text: str, lines: Sequence[DecisionLine] = ()) -> Response:
         template = "said.html" if "hx-request" in request.headers else "ordered.html"
         # htmx swaps nothing into the page for 4xx, and a person must read why.
         shown = 200 if "hx-request" in request.headers else status
@@ -171,12 +171,14 @@ def order_routes(site: Site) -> Sequence[Route]:
     return [Route("/orders", give, methods=["POST"])]
 
 
-def _lines(given: Given, decisions: Sequence[Mapping[str, Any]] | None) -> list[Line]:
+def _lines(given: FormOrder, decisions: Sequence[Mapping[str, Any]] | None) -> list[DecisionLine]:
     """Result of an order, as lines of text."""
     if decisions is None:
-        return [Line("→", "sent", "the workers apply it as they read it; this page shows it then", Tone.QUIET)]
+        return [
+            DecisionLine("→", "sent", "the workers apply it as they read it; this page shows it then", TextTone.QUIET)
+        ]
     moved = [line_of_record(one) for one in decisions]
-    return moved or [Line("·", ORDERS[given.order].unmoved, "", Tone.QUIET)]
+    return moved or [DecisionLine("·", ORDERS[given.order].unmoved, "", TextTone.QUIET)]
 
 
 MAX_KEY = 4096

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from ...projections.calls.keys import tool_of_key
-from ...projections.incidents import FOR_EVER, Incident, SessionNews, family_of, of_family, of_session
+from ...projections.incidents import FOR_EVER, IncidentRecord, SessionNews, family_of, of_family, of_session
 from ...schemas.public_state import ModelUpdated, PublicState
 
 Owner = tuple[str, str]
@@ -29,7 +29,7 @@ def owner_of(state: PublicState) -> Owner:
     return f"user:{state.user_id}" if state.scope == "user" else state.workspace_id or "", subject_of(state.key)
 
 
-class Ranking:
+class IncidentRanking:
     """Sorted list of all incidents, and of what is well or handled.
 
     Attributes:
@@ -41,11 +41,11 @@ class Ranking:
         """Begin with nothing."""
         self.counts: Counter[str] = Counter()
         self.tools: Counter[Owner] = Counter()
-        self._ranked: list[Incident] = []
+        self._ranked: list[IncidentRecord] = []
         self._families: dict[str, dict[str, PublicState]] = {}
         self._sessions: dict[str, SessionNews] = {}
         self._states: dict[str, PublicState] = {}
-        self._shown: dict[str, list[Incident]] = {}
+        self._shown: dict[str, list[IncidentRecord]] = {}
         self._changed: set[str] = set()
         self._due: list[tuple[int, str]] = []
 
@@ -74,7 +74,7 @@ class Ranking:
             self._sessions[session] = news
         self._changed.add(f"session:{session}")
 
-    def ranked(self, now_ms: int) -> Sequence[Incident]:
+    def ranked(self, now_ms: int) -> Sequence[IncidentRecord]:
         """All incidents as they are at a time, most urgent first. Not to be changed, and valid until the next call."""
         while self._due and self._due[0][0] <= now_ms:
             self._changed.add(heappop(self._due)[1])
@@ -92,7 +92,7 @@ class Ranking:
         self._changed.clear()
         return self._ranked
 
-    def _made(self, name: str, now_ms: int) -> list[Incident]:
+    def _made(self, name: str, now_ms: int) -> list[IncidentRecord]:
         if name.startswith("session:") and name[8:] in self._sessions:
             found = of_session(self._sessions[name[8:]], now_ms)
             return [found] if found is not None else []

@@ -18,12 +18,12 @@ from ...errors import ConfigError, TrustfoldError
 from ...history.errors import HistoryError, unreadable
 from ...history.files import APPENDED_PARTITION, source_of
 from ...history.sessions.ranking import SessionSummary
-from ...history.sessions.timeline import Timeline
+from ...history.sessions.timeline import TimelineEntries
 from ...projections.incidents import NOTHING
 from ...projections.topology import DECISION_TOPICS
-from ...rules.rules import Rules
-from .history_answers import Unanswered, limited
-from .source import Placed, Searched
+from ...rules.rules import RuleSet
+from .history_answers import QuestionUnanswered, limited
+from .source import PlacedRecord, SearchResult
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,7 +54,7 @@ AT_ONCE = 2
 """Queries under way; one that takes long holds up no other."""
 
 
-class _Catalogue(local):
+class _ThreadCatalogue(local):
     """The catalogue of a thread; None before its first query.
 
     Attributes:
@@ -65,7 +65,7 @@ class _Catalogue(local):
     topics: frozenset[Path] = frozenset()
 
 
-class Recorded:
+class RecordedEvents:
     """Recorded history of a source, read in threads; nothing is found where it is empty, unreadable or names no source.
 
     Offsets are those of the source: of the partitions of its topics, or of the log of its store. The caller checks that
@@ -85,7 +85,7 @@ class Recorded:
         self._listing: asyncio.Task[None] | None = None
         self._limit_s = limit_s
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trustfold-recorded")
-        self._catalogue = _Catalogue()
+        self._catalogue = _ThreadCatalogue()
         self._running: set[duckdb.DuckDBPyConnection] = set()
 
     async def sessions(self) -> list[SessionSummary]:
@@ -133,16 +133,16 @@ class Recorded:
             for session, workspace, user, model, calls, failures, patterns, ended in rows
         ]
 
-    async def events(self, session: str, before: int | None, limit: int) -> list[Placed]:
+    async def events(self, session: str, before: int | None, limit: int) -> list[PlacedRecord]:
         """Latest input events of a session in front of an offset, oldest first."""
         rows = await self._ask(
             'SELECT "offset", record FROM recorded_events WHERE session_id = ? AND "offset" < ? AND record IS NOT NULL'
             ' AND "partition" <> ? ORDER BY "offset" DESC LIMIT ?',
             [session, before if before is not None else 1 << 62, APPENDED_PARTITION, limit],
         )
-        return [Placed(offset, orjson.loads(record)) for offset, record in rows[::-1]]
+        return [PlacedRecord(offset, orjson.loads(record)) for offset, record in rows[::-1]]
 
-    async def events_of(self, ids: Collection[str]) -> list[Placed]:
+    async def events_of(self, ids: Collection[str]) -> list[PlacedRecord]:
         """Input events and commands of the given ids, oldest first."""
         marks = ", ".join("?" * len(ids))
         rows = await self._ask(
@@ -152,18 +152,20 @@ class Recorded:
             ),
             [*ids, *ids],
         )
-        return [Placed(offset, orjson.loads(record)) for _, offset, record in sorted(rows, key=lambda row: row[:2])]
+        return [
+            PlacedRecord(offset, orjson.loads(record)) for _, offset, record in sorted(rows, key=lambda row: row[:2])
+        ]
 
-    async def decision(self, decision_id: str) -> Placed | None:
+    async def decision(self, decision_id: str) -> PlacedRecord | None:
         """Decision with an id, with the offset 0: it precedes all that the source itself still holds."""
         rows = await self._ask(
             " UNION ALL ".join(f"SELECT record FROM recorded_{topic} WHERE id = $1" for topic in DECISION_TOPICS)  # noqa: S608 - our own words
             + " LIMIT 1",
             [decision_id],
         )
-        return Placed(0, orjson.loads(rows[0][0])) if rows else None
+        return PlacedRecord(0, orjson.loads(rows[0][0])) if rows else None
 
-    async def search(self, text: str, limit: int, before: int | None = None) -> Searched:
+    async def search(self, text: str, limit: int, before: int | None = None) -> SearchResult:
         """Latest input events that hold a text, in front of an offset; of each session at most `MAX_HITS`."""
         question = (
             'SELECT record FROM recorded_events WHERE "offset" < ? AND "partition" <> ? AND record IS NOT NULL AND '
@@ -173,15 +175,15 @@ class Recorded:
         values = [before or 1 << 62, APPENDED_PARTITION, orjson.dumps(text)[1:-1].decode(), MAX_HITS, limit]
         try:
             rows = await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, question, values)
-        except Unanswered:
-            return Searched([], left_out=f"the history was not searched: that took more than {self._limit_s:g} s")
-        return Searched([orjson.loads(record) for (record,) in rows])
+        except QuestionUnanswered:
+            return SearchResult([], left_out=f"the history was not searched: that took more than {self._limit_s:g} s")
+        return SearchResult([orjson.loads(record) for (record,) in rows])
 
-    async def timeline(self, session_id: str, rules: Rules) -> Timeline | None:
+    async def timeline(self, session_id: str, rules: RuleSet) -> TimelineEntries | None:
         """Timeline of a session; None if it is not recorded.
 
         Raises:
-            Unanswered: looking for it took too long.
+            QuestionUnanswered: looking for it took too long.
             HistoryError: the files cannot be read.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._timeline, session_id, rules)
@@ -198,7 +200,7 @@ class Recorded:
     def _rows(self, question: str, values: Sequence[Any]) -> list[Any]:
         try:
             return self._answer(question, values)
-        except Unanswered as slow:
+        except QuestionUnanswered as slow:
             log.warning("the history was left out of a page: %s", slow)
             return []
 
@@ -206,7 +208,7 @@ class Recorded:
         """Rows of a query; none where nothing can be read.
 
         Raises:
-            Unanswered: it took too long.
+            QuestionUnanswered: it took too long.
         """
         if not source_of(self._root):
             return []
@@ -217,7 +219,7 @@ class Recorded:
             return []
         return found
 
-    def _timeline(self, session_id: str, rules: Rules) -> Timeline | None:
+    def _timeline(self, session_id: str, rules: RuleSet) -> TimelineEntries | None:
         try:
             from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - the history is an extra
 
@@ -232,7 +234,7 @@ class Recorded:
         Raises:
             ImportError: DuckDB is not installed.
             ConfigError: nothing is recorded.
-            Unanswered: it took too long.
+            QuestionUnanswered: it took too long.
             HistoryError: the files cannot be read.
         """
         import duckdb  # noqa: PLC0415 - the history is an extra
@@ -247,7 +249,7 @@ class Recorded:
         try:
             with limited(connection, self._limit_s):
                 return work(connection)
-        except Unanswered:
+        except QuestionUnanswered:
             raise
         except (duckdb.Error, TrustfoldError) as error:
             own.connection = None

@@ -26,11 +26,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...history.page import style
 from ...schemas.decision_text import counted, plain
 from ...security.untrusted import visible
-from ...streams.embedded.sign_in import Role, SignIns, cookie_name
-from .history_answers import Archive
-from .live import Hub
+from ...streams.embedded.sign_in import RequestRole, SignIns, cookie_name
+from .history_answers import HistoryArchive
+from .live import StreamHub
 from .order_labels import ORDERS
-from .source import Source
+from .source import DashboardSource
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
@@ -51,7 +51,7 @@ PAGES = (("/", "Now", "n"), ("/sessions", "Sessions", "s"), ("/tools", "Tools", 
 """Path, name and key (after `g`) of what the navigation shows."""
 
 
-class Guarded:
+class SecurityHeaders:
     """ASGI middleware that adds security headers to every response of the pages."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -72,7 +72,7 @@ class Guarded:
 
 
 @dataclass(frozen=True)
-class Site:
+class PageContext:
     """Dependencies shared by all pages.
 
     Attributes:
@@ -83,11 +83,11 @@ class Site:
         archive: answers out of the recorded history; closed by whoever made it.
     """
 
-    source: Source
+    source: DashboardSource
     sign_ins: SignIns
-    hub: Hub
+    hub: StreamHub
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    archive: Archive = field(default_factory=Archive)
+    archive: HistoryArchive = field(default_factory=HistoryArchive)
 
     def render(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
         """Response rendered from a template with `context` and the common context (`_common`).
@@ -112,7 +112,7 @@ class Site:
             "source_name": self.source.name,
             "freshness": self.source.freshness(),
             "mark": request.state.mark,
-            "may_order": getattr(request.state, "role", None) is Role.OPERATOR,
+            "may_order": getattr(request.state, "role", None) is RequestRole.OPERATOR,
             "signed_in": bool(cookie) and self.sign_ins.role_of(cookie) is not None,
             "can_sign_in": self.sign_ins.possible,
             "order_words": ORDERS,

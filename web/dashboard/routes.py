@@ -17,19 +17,19 @@ from ...errors import ConfigError, TrustfoldError
 from ...history.reports import BY_NAME
 from ...streams.embedded.roles import API
 from . import decision, history, models, now, orders, search, session, sessions, sign_in, tool, whatif
-from .history_answers import Wanted
+from .history_answers import QuestionRequest
 from .history_filters import DEFAULT_SPAN, EVERYTHING
 from .live import live
-from .render import HEADERS, Guarded, Site, static_file
+from .render import HEADERS, PageContext, SecurityHeaders, static_file
 
 Answer = Callable[[Request], Awaitable[Response]]
 ErrorPage = Callable[[Request, HTTPException], Response | None]
 
 
-def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
+def dashboard_routes(site: PageContext) -> Sequence[BaseRoute]:
     """Routes for a Starlette application, to be added behind all others.
 
-    `Access` (streams/embedded/roles.py) must run before them: it sets `request.state.role`.
+    `AccessMiddleware` (streams/embedded/roles.py) must run before them: it sets `request.state.role`.
     """
     site.archive.find_ahead(lambda: _asked_most(site.clock()))
     pages: list[Route] = [
@@ -46,25 +46,25 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
         *sign_in.sign_in_routes(site),
     ]
     for page in pages:
-        page.app = Guarded(request_response(_with_errors(page.endpoint, site)))
+        page.app = SecurityHeaders(request_response(_with_errors(page.endpoint, site)))
     others = [Route("/live", partial(live, hub=site.hub)), Route("/static/{name}", static_file)]
     for other in others:
-        other.app = Guarded(other.app)
+        other.app = SecurityHeaders(other.app)
     return [*pages, *others]
 
 
-def _asked_most(now: datetime) -> Iterator[Wanted]:
+def _asked_most(now: datetime) -> Iterator[QuestionRequest]:
     """Questions of the history's pages without filters, over the long times that pages offer; others take no time."""
     for since in (DEFAULT_SPAN, "30d", EVERYTHING):
-        asked = history.Asked.of(QueryParams(since=since), now)
+        asked = history.QuestionQuery.of(QueryParams(since=since), now)
         yield tool.tools_asked(asked.narrowing)
         yield from models.models_asked(asked.narrowing)
         for name in BY_NAME:
             question, filters, limit = history.question_asked(name, asked)
-            yield Wanted(filters, question, limit)
+            yield QuestionRequest(filters, question, limit)
 
 
-def _with_errors(answer: Answer, site: Site) -> Answer:
+def _with_errors(answer: Answer, site: PageContext) -> Answer:
     """Wrap a page: errors become an error page, and live updates start at the state before rendering."""
 
     async def answered(request: Request) -> Response:
@@ -84,7 +84,7 @@ def _with_errors(answer: Answer, site: Site) -> Answer:
     return answered
 
 
-def error_page(site: Site) -> ErrorPage:
+def error_page(site: PageContext) -> ErrorPage:
     """Function that renders an error of the server as a page; it returns None for programs, which get JSON."""
 
     def page(request: Request, error: HTTPException) -> Response | None:

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .now import Row as KeyRow
+from .now import IncidentRow as KeyRow
 from .now import row_of
-from .render import Site, segment
+from .render import PageContext, segment
 from .session import session_url
-from .source import Record, Searched
+from .source import Record, SearchResult
 
 LEAST_CHARS = 2
 MOST_CHARS = 200
@@ -34,7 +34,7 @@ FIELDS = ("args", "error", "text", "result", "result_sketch", "reason", "tool_na
 """Fields of an event that are searched; of a result, what its publisher or its sketch keeps."""
 
 
-class Excerpt(NamedTuple):
+class FoundExcerpt(NamedTuple):
     """Part of a text: what is in front of the searched text, that text as it stands there, and what is behind it."""
 
     front: str
@@ -42,14 +42,14 @@ class Excerpt(NamedTuple):
     behind: str
 
 
-class Place(NamedTuple):
+class SearchPlace(NamedTuple):
     """Event that holds the text: its place on its session's page, its time, tool or kind, field, and an excerpt."""
 
     url: str
     time: str
     what: str
     field: str
-    excerpt: Excerpt
+    excerpt: FoundExcerpt
 
 
 class SessionFound(NamedTuple):
@@ -58,7 +58,7 @@ class SessionFound(NamedTuple):
     session_id: str
     url: str
     where: str
-    places: list[Place]
+    places: list[SearchPlace]
     more: int = 0
 
 
@@ -84,11 +84,11 @@ def searched(records: Sequence[Record], text: str, known: Sequence[str] = ()) ->
             continue
         field, excerpt = hit
         what = str(record.get("tool_name") or record["type"]).replace("model.text", "message")
-        one.places.append(Place(session_url(session, record["id"]), record["time"], what, field, excerpt))
+        one.places.append(SearchPlace(session_url(session, record["id"]), record["time"], what, field, excerpt))
     return list(found.values())
 
 
-def _hits(record: Record, text: str) -> Iterator[tuple[str, Excerpt]]:
+def _hits(record: Record, text: str) -> Iterator[tuple[str, FoundExcerpt]]:
     for field in FIELDS:
         for leaf in _leaves(record.get(field)):
             at = leaf.lower().find(text.lower())
@@ -96,7 +96,7 @@ def _hits(record: Record, text: str) -> Iterator[tuple[str, Excerpt]]:
                 end = at + len(text)
                 front = ("…" if at > AROUND else "") + leaf[max(0, at - AROUND) : at]
                 behind = leaf[end : end + AROUND] + ("…" if len(leaf) > end + AROUND else "")
-                yield {"args": "", "tool_name": ""}.get(field, field), Excerpt(front, leaf[at:end], behind)
+                yield {"args": "", "tool_name": ""}.get(field, field), FoundExcerpt(front, leaf[at:end], behind)
 
 
 def _leaves(value: Any) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _leaves(value: Any) -> Iterator[str]:
             yield from _leaves(one)
 
 
-def search_routes(site: Site) -> Sequence[Route]:
+def search_routes(site: PageContext) -> Sequence[Route]:
     """Route of this page."""
 
     def keys(text: str) -> list[KeyRow]:
@@ -127,7 +127,7 @@ def search_routes(site: Site) -> Sequence[Route]:
     async def search(request: Request) -> Response:
         """Render the page."""
         text = request.query_params.get("q", "").strip()[:MOST_CHARS]
-        got = await site.source.search(text, LOOKED_AT) if len(text) >= LEAST_CHARS else Searched([])
+        got = await site.source.search(text, LOOKED_AT) if len(text) >= LEAST_CHARS else SearchResult([])
         sessions = await run_in_threadpool(searched, got.records, text, got.sessions)
         decision = await site.source.decision(text)
         return site.render(

@@ -13,25 +13,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.sessions.calls import Call, Record, Verdict, shortened
+from ...history.sessions.calls import CallVerdict, Record, TimelineCall, shortened
 from ...history.sessions.json_view import timeline_document
-from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
+from ...history.sessions.paging import NextItems, TimelinePage, holds, part_of, ways_from
 from ...history.sessions.timeline import (
-    Decided,
-    Decision,
-    Item,
-    Kind,
-    Message,
-    Note,
-    Repeats,
-    Telling,
-    Timeline,
+    ItemKind,
+    RepeatedCalls,
+    TimedDecision,
+    TimelineBuilder,
+    TimelineDecision,
+    TimelineEntries,
+    TimelineEntry,
+    TimelineMessage,
+    TimelineNote,
     millis,
 )
-from ...rules.rules import Rules
-from ...schemas.decision_text import Line, line_of_record
-from .render import Site, segment
-from .source import Placed, Source
+from ...rules.rules import RuleSet
+from ...schemas.decision_text import DecisionLine, line_of_record
+from .render import PageContext, segment
+from .source import DashboardSource, PlacedRecord
 
 MAX_EVENTS = 50_000
 """Latest events of a session that are read."""
@@ -53,39 +53,45 @@ MEMBERS = 20
 MAX_TITLE = 120
 """Characters of a page's title."""
 
-SHAPES = {Message: "message", Call: "call", Repeats: "repeats", Decision: "decision", Note: "note"}
+SHAPES = {
+    TimelineMessage: "message",
+    TimelineCall: "call",
+    RepeatedCalls: "repeats",
+    TimelineDecision: "decision",
+    TimelineNote: "note",
+}
 
 WORDS = {
-    Verdict.SUCCEEDED: "ok",
-    Verdict.FAILED: "blocked",
-    Verdict.ANSWERED: "degraded",
-    Verdict.DENIED: "escalated",
-    Verdict.REFUSED: "open",
-    Verdict.REJECTED: "open",
-    Verdict.LOST: "unknown",
-    Verdict.CANCELLED: "unknown",
-    Verdict.CACHED: "unknown",
-    Verdict.WAITING: "escalated",
-    Verdict.PENDING: "recovering",
+    CallVerdict.SUCCEEDED: "ok",
+    CallVerdict.FAILED: "blocked",
+    CallVerdict.ANSWERED: "degraded",
+    CallVerdict.DENIED: "escalated",
+    CallVerdict.REFUSED: "open",
+    CallVerdict.REJECTED: "open",
+    CallVerdict.LOST: "unknown",
+    CallVerdict.CANCELLED: "unknown",
+    CallVerdict.CACHED: "unknown",
+    CallVerdict.WAITING: "escalated",
+    CallVerdict.PENDING: "recovering",
 }
 """Shape and colour of each verdict; the word beside it says which it is."""
 
 
 NAMES = {
-    Kind.MESSAGE: "message",
-    Kind.CALL: "call",
-    Kind.PATTERN: "pattern",
-    Kind.NUDGE: "nudge",
-    Kind.TRUST: "trust",
-    Kind.CIRCUIT: "circuit",
-    Kind.PERMISSION: "approval",
-    Kind.LIMIT: "suggestion",
-    Kind.OTHER: "",
+    ItemKind.MESSAGE: "message",
+    ItemKind.CALL: "call",
+    ItemKind.PATTERN: "pattern",
+    ItemKind.NUDGE: "nudge",
+    ItemKind.TRUST: "trust",
+    ItemKind.CIRCUIT: "circuit",
+    ItemKind.PERMISSION: "approval",
+    ItemKind.LIMIT: "suggestion",
+    ItemKind.OTHER: "",
 }
 """Prefix of a decision's line, by kind."""
 
 
-class Asked(NamedTuple):
+class TimelineQuery(NamedTuple):
     """Parsed query string; invalid values count as missing.
 
     Attributes:
@@ -97,7 +103,7 @@ class Asked(NamedTuple):
         all: id in `open` whose payload is shown without a limit.
     """
 
-    kinds: frozenset[Kind] = frozenset()
+    kinds: frozenset[ItemKind] = frozenset()
     only_errors: bool = False
     upto: int | None = None
     at: str = ""
@@ -105,12 +111,12 @@ class Asked(NamedTuple):
     all: str = ""
 
     @classmethod
-    def of(cls, request: Request) -> Asked:
+    def of(cls, request: Request) -> TimelineQuery:
         """Parse a query string."""
         query = request.query_params
         upto = query.get("upto", "")
         return cls(
-            frozenset(Kind(one) for one in query.getlist("kind") if one in set(Kind)),
+            frozenset(ItemKind(one) for one in query.getlist("kind") if one in set(ItemKind)),
             query.get("only") == "errors",
             int(upto) if upto.isdecimal() and len(upto) < 10 else None,
             query.get("at", "") or query.get("open", ""),
@@ -119,7 +125,7 @@ class Asked(NamedTuple):
         )
 
 
-class Payload(NamedTuple):
+class FieldPayload(NamedTuple):
     """Content of a field of an event.
 
     Attributes:
@@ -133,7 +139,7 @@ class Payload(NamedTuple):
     size: int
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """Row of the timeline.
 
     Attributes:
@@ -145,53 +151,53 @@ class Row(NamedTuple):
         asked: True if it holds the event that the page was asked for.
     """
 
-    item: Item
+    item: TimelineEntry
     shape: str
-    line: Line | None
-    payloads: tuple[Payload, ...] | None
-    ways: Ways
+    line: DecisionLine | None
+    payloads: tuple[FieldPayload, ...] | None
+    ways: NextItems
     asked: bool
 
 
-class _Kept:
+class _CachedTimeline:
     """Cached timeline of a session, and the position up to which it has been read."""
 
-    def __init__(self, session_id: str, rules: Rules) -> None:
+    def __init__(self, session_id: str, rules: RuleSet) -> None:
         self.rules = rules
         self.reading = Lock()
         self.records: dict[str, Record] = {}
-        self.telling = Telling(session_id, rules, self.records)
+        self.telling = TimelineBuilder(session_id, rules, self.records)
         self.last = -1
         self.left_out = False
         self.stand: object = None
-        self.told: Timeline | None = None
+        self.told: TimelineEntries | None = None
 
 
-class Shelf:
+class TimelineCache:
     """Cache of recently requested timelines; for an active session only new events are read."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DashboardSource) -> None:
         """Create a cache for the sessions of this source."""
         self._source = source
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedTimeline] = OrderedDict()
 
-    async def timeline(self, session_id: str) -> Timeline:
+    async def timeline(self, session_id: str) -> TimelineEntries:
         """The timeline of a session as of now; without items where nothing is kept of it.
 
         Raises:
-            Unanswered: looking for it in the recorded history took too long.
+            QuestionUnanswered: looking for it in the recorded history took too long.
             HistoryError: the recorded history cannot be read.
         """
         kept = self._kept.get(session_id)
         if kept is None or kept.rules is not self._source.rules:
-            kept = self._kept[session_id] = _Kept(session_id, self._source.rules)
+            kept = self._kept[session_id] = _CachedTimeline(session_id, self._source.rules)
         self._kept.move_to_end(session_id)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         async with kept.reading:
             return await self._up_to_date(session_id, kept)
 
-    async def _up_to_date(self, session_id: str, kept: _Kept) -> Timeline:
+    async def _up_to_date(self, session_id: str, kept: _CachedTimeline) -> TimelineEntries:
         events = await self._source.events(session=session_id, limit=NEWS)
         places = [one.offset for one in events if one.offset]
         if places and kept.last < places[0] and len(places) == NEWS:
@@ -212,10 +218,10 @@ class Shelf:
         if new:
             kept.records |= await self._source.records(session_id)
 
-        def build() -> Timeline:
+        def build() -> TimelineEntries:
             kept.telling.hear(new)
             return kept.telling.timeline(
-                [Decided(one.record, one.arrived_ms) for one in decisions], left_out=kept.left_out
+                [TimedDecision(one.record, one.arrived_ms) for one in decisions], left_out=kept.left_out
             )
 
         kept.told = await run_in_threadpool(build)
@@ -223,14 +229,16 @@ class Shelf:
         return kept.told
 
 
-def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]], at: str = "") -> list[Row]:
+def rows_of(
+    whole: TimelineEntries, part: TimelinePage, payloads: Mapping[str, tuple[FieldPayload, ...]], at: str = ""
+) -> list[TimelineRow]:
     """Rows of a page."""
     ways = ways_from(whole.items, part.items)
     return [
-        Row(
+        TimelineRow(
             item,
             SHAPES[type(item.what)],
-            line_of_record(item.what.record) if isinstance(item.what, Decision) else None,
+            line_of_record(item.what.record) if isinstance(item.what, TimelineDecision) else None,
             payloads.get(item.id),
             ways[item.id],
             bool(at) and holds(item, at),
@@ -239,18 +247,20 @@ def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, .
     ]
 
 
-async def payloads_of(source: Source, session_id: str, part: Part, asked: Asked) -> dict[str, tuple[Payload, ...]]:
+async def payloads_of(
+    source: DashboardSource, session_id: str, part: TimelinePage, asked: TimelineQuery
+) -> dict[str, tuple[FieldPayload, ...]]:
     """Contents of the events of a page's opened items, by item id."""
-    found: dict[str, tuple[Payload, ...]] = {}
+    found: dict[str, tuple[FieldPayload, ...]] = {}
     for item in part.items:
         opened = next((one for one in asked.open if holds(item, one)), None)
         if opened is None:
             continue
         ids = [item.id]
-        if isinstance(item.what, Repeats):
+        if isinstance(item.what, RepeatedCalls):
             call = next((one for one in item.what.calls if opened in one.events), item.what.calls[0])
             ids = call.events
-        elif isinstance(item.what, Call):
+        elif isinstance(item.what, TimelineCall):
             ids = item.what.events
         placed = await source.events_of(ids, session=session_id)
         whole = asked.all in {item.id, opened}
@@ -258,33 +268,33 @@ async def payloads_of(source: Source, session_id: str, part: Part, asked: Asked)
     return found
 
 
-def _carried(placed: Placed, *, whole: bool) -> list[Payload]:
+def _carried(placed: PlacedRecord, *, whole: bool) -> list[FieldPayload]:
     kept = placed.record.get("result_sketch") or {}
     record = placed.record | ({"result": told} if (told := kept.get("failure") or kept.get("text")) else {})
     names = ("args", "result", "error", "text", "context", "scenario", "reason", "settings")
     return [_payload(name, record[name], whole=whole) for name in names if record.get(name) not in (None, "", {})]
 
 
-def _payload(title: str, value: Any, *, whole: bool) -> Payload:
+def _payload(title: str, value: Any, *, whole: bool) -> FieldPayload:
     text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     title = {"args": "arguments"}.get(title, title)
-    return Payload(title, text if whole else text[:PAYLOAD_CHARS], len(text))
+    return FieldPayload(title, text if whole else text[:PAYLOAD_CHARS], len(text))
 
 
-def title_of(whole: Timeline) -> str:
+def title_of(whole: TimelineEntries) -> str:
     """What a session began with: the first message that was published, or else its first call; empty if neither is."""
     words = (
-        one.what.text if isinstance(one.what, Message) else f"{one.what.tool} {one.what.summary}"
+        one.what.text if isinstance(one.what, TimelineMessage) else f"{one.what.tool} {one.what.summary}"
         for one in whole.items
-        if isinstance(one.what, Message | Call)
+        if isinstance(one.what, TimelineMessage | TimelineCall)
     )
     return shortened(next((text for text in words if text.strip()), ""), MAX_TITLE)
 
 
-def firsts_of(whole: Timeline) -> Ways:
+def firsts_of(whole: TimelineEntries) -> NextItems:
     """Ids of the first failure and of the first decision of a session."""
-    decision = (one.id for one in whole.items if isinstance(one.what, Decision))
-    return Ways(next((one.id for one in whole.items if one.failing), ""), next(decision, ""))
+    decision = (one.id for one in whole.items if isinstance(one.what, TimelineDecision))
+    return NextItems(next((one.id for one in whole.items if one.failing), ""), next(decision, ""))
 
 
 def session_url(session_id: str, event: str = "") -> str:
@@ -293,13 +303,13 @@ def session_url(session_id: str, event: str = "") -> str:
     return f"{path}?at={segment(event)}#e-{segment(event)}" if event else path
 
 
-def session_routes(site: Site) -> Sequence[Route]:
+def session_routes(site: PageContext) -> Sequence[Route]:
     """Routes of this page, as HTML and as JSON."""
-    shelf = Shelf(site.source)
+    shelf = TimelineCache(site.source)
 
     async def session(request: Request) -> Response:
         """Render the page."""
-        session_id, asked = request.path_params["id"], Asked.of(request)
+        session_id, asked = request.path_params["id"], TimelineQuery.of(request)
         whole = await shelf.timeline(session_id)
         if not whole.items:
             return site.render(
@@ -319,9 +329,9 @@ def session_routes(site: Site) -> Sequence[Route]:
             part=part,
             rows=rows_of(whole, part, payloads, asked.at),
             asked=asked,
-            kinds=list(Kind),
+            kinds=list(ItemKind),
             words=WORDS,
-            verdicts=[(one, count) for one in Verdict if (count := whole.counted(one))],
+            verdicts=[(one, count) for one in CallVerdict if (count := whole.counted(one))],
             members=MEMBERS,
             url=session_url,
             names=NAMES,

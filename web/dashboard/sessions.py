@@ -17,8 +17,8 @@ from ...history.sessions.ranking import SessionSummary, ranked
 from ...projections.tool.models import Z_95, wilson_bounds
 from ...schemas.decision_text import counted
 from ...security.untrusted import visible
-from .render import Site, page_within, positive, segment
-from .source import Placed
+from .render import PageContext, page_within, positive, segment
+from .source import PlacedRecord
 
 PAGE_ROWS = 50
 
@@ -35,7 +35,7 @@ MAX_LAST = 160
 """Maximum characters of a session's last action."""
 
 
-class Asked(NamedTuple):
+class SessionsQuery(NamedTuple):
     """Parsed query string; invalid values count as missing.
 
     Attributes:
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
     page: int = 1
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Asked:
+    def of(cls, query: Mapping[str, str]) -> SessionsQuery:
         """Parse a query string."""
         return cls(
             state if (state := query.get("state", "")) in INCIDENTS else "",
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
         )
 
 
-class Row(NamedTuple):
+class SessionRow(NamedTuple):
     """Row of the list.
 
     Attributes:
@@ -87,8 +87,8 @@ class Row(NamedTuple):
 class SessionsPage(NamedTuple):
     """Content of the page; `of` counts all sessions, `total` those that match, `counts` those of each state."""
 
-    asked: Asked
-    rows: Sequence[Row]
+    asked: SessionsQuery
+    rows: Sequence[SessionRow]
     total: int
     of: int
     counts: Mapping[str, int]
@@ -98,7 +98,7 @@ class SessionsPage(NamedTuple):
     models: Sequence[str]
 
 
-def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int) -> SessionsPage:
+def sessions_page(sessions: Sequence[SessionSummary], asked: SessionsQuery, now_ms: int) -> SessionsPage:
     """Content of the page for a query string, without the last action of each session."""
     taken = [
         one
@@ -128,13 +128,13 @@ def _names(given: Iterable[str]) -> list[str]:
     return sorted({one for one in given if one and visible(one) == one})[:200]
 
 
-def row_of(one: SessionSummary, now_ms: int) -> Row:
+def row_of(one: SessionSummary, now_ms: int) -> SessionRow:
     """Row of a session."""
     found = one.incident(now_ms)
     reason = found.reason if found is not None else ""
     if found is None and one.patterns:
         reason = f"{counted(one.patterns, 'pattern report')}, all over"
-    return Row(one, f"/sessions/{segment(one.session_id)}", one.state(now_ms), reason, _share(one))
+    return SessionRow(one, f"/sessions/{segment(one.session_id)}", one.state(now_ms), reason, _share(one))
 
 
 def _share(one: SessionSummary) -> str:
@@ -145,7 +145,7 @@ def _share(one: SessionSummary) -> str:
     return f"{ratio(one.failed, one.judged)}, {share_text(low)} to {share_text(high)}"
 
 
-def last_words(events: Sequence[Placed]) -> str:
+def last_words(events: Sequence[PlacedRecord]) -> str:
     """Last action of a session: its latest call, else its latest message; empty if neither is known."""
     calls = calls_of(one.record for one in events)
     if calls:
@@ -160,7 +160,7 @@ def last_words(events: Sequence[Placed]) -> str:
     return ""
 
 
-def sessions_routes(site: Site) -> Sequence[Route]:
+def sessions_routes(site: PageContext) -> Sequence[Route]:
     """Route of this page."""
     told: dict[str, tuple[tuple[int, ...], str]] = {}
 
@@ -178,7 +178,7 @@ def sessions_routes(site: Site) -> Sequence[Route]:
     async def sessions(request: Request) -> Response:
         """Render the page."""
         now_ms = round(site.clock().timestamp() * 1000)
-        page = sessions_page(await site.source.sessions(), Asked.of(request.query_params), now_ms)
+        page = sessions_page(await site.source.sessions(), SessionsQuery.of(request.query_params), now_ms)
         rows = [row._replace(last=await last_of(row.summary)) for row in page.rows]
         past = site.source.history
         recorded = past is not None and past.is_dir() and not site.source.foreign

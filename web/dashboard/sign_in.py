@@ -15,13 +15,13 @@ from starlette.routing import Route
 from ...schemas.decision_text import counted
 from ...streams.embedded.server import read_body
 from ...streams.embedded.sign_in import SIGNED_IN_S, SignIns, cookie_name
-from .render import Site
+from .render import PageContext
 
 MAX_FORM_BYTES = 16 * 1024
 MAX_FIELDS = 40
 
 
-def sign_in_routes(site: Site) -> Sequence[Route]:
+def sign_in_routes(site: PageContext) -> Sequence[Route]:
     """Routes for sign-in and sign-out."""
 
     async def form(request: Request) -> Response:

@@ -8,20 +8,20 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
-from ...history.sessions.timeline import Timeline
+from ...history.sessions.timeline import TimelineEntries
 from ...projections.processor import CLOCK_TOLERANCE_MS
-from ...rules.rules import Rules
+from ...rules.rules import RuleSet
 from ...schemas.commands import Command
 from ...schemas.decision_text import counted
 from ...schemas.events import Event
 from ...schemas.topics import TOPICS
-from .current_state import Board
+from .current_state import StateBoard
 
 Record = dict[str, Any]
 """Parsed event or decision in the wire format."""
 
 
-class Placed(NamedTuple):
+class PlacedRecord(NamedTuple):
     """A record and its place.
 
     Attributes:
@@ -36,7 +36,7 @@ class Placed(NamedTuple):
     arrived_ms: int = -1
 
 
-class Searched(NamedTuple):
+class SearchResult(NamedTuple):
     """Result of a search.
 
     Attributes:
@@ -49,12 +49,12 @@ class Searched(NamedTuple):
     sessions: Sequence[str] = ()
     left_out: str = ""
 
-    def and_then(self, older: Searched) -> Searched:
+    def and_then(self, older: SearchResult) -> SearchResult:
         """This result, with the one of a search in older records."""
-        return Searched([*self.records, *older.records], self.sessions, self.left_out or older.left_out)
+        return SearchResult([*self.records, *older.records], self.sessions, self.left_out or older.left_out)
 
 
-class Freshness(NamedTuple):
+class DataFreshness(NamedTuple):
     """How new the data is.
 
     Attributes:
@@ -104,7 +104,7 @@ def foreign_history(history: Path | None, ours: str) -> str:
     return f"{history} holds the history of {known}, this is {ours}; name the directory of this one (--history)"
 
 
-class Source(Protocol):
+class DashboardSource(Protocol):
     """Data of one installation. Async methods read concurrently with the writer and never block it."""
 
     @property
@@ -112,7 +112,7 @@ class Source(Protocol):
         """Where the data is from, for titles and messages: a file, a cluster."""
 
     @property
-    def board(self) -> Board:
+    def board(self) -> StateBoard:
         """States, open patterns and the latest decisions, in memory, as of the newest commit."""
 
     @property
@@ -124,25 +124,25 @@ class Source(Protocol):
         """Why `history` is not read: it holds records of another source, in words; empty if it may be read."""
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RuleSet:
         """Rules in force now, without what scopes override."""
 
-    def freshness(self) -> Freshness:
+    def freshness(self) -> DataFreshness:
         """How new the board is."""
 
     async def sessions(self) -> list[SessionSummary]:
         """Every session that is not over, in any order."""
 
-    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
+    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[PlacedRecord]:
         """Latest decisions (`state` records excluded), oldest first, at most `limit`.
 
         Only those of one session, where one is named; only those in front of the offset `before`.
         """
 
-    async def decision(self, decision_id: str) -> Placed | None:
+    async def decision(self, decision_id: str) -> PlacedRecord | None:
         """The decision of an id; None where it is not kept any more."""
 
-    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
+    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[PlacedRecord]:
         """Latest input events of a session, oldest first, at most `limit`, in front of the offset `before`.
 
         Without `before` those that the engine has appended stand at the end.
@@ -151,24 +151,24 @@ class Source(Protocol):
     async def records(self, session: str) -> dict[str, Record]:
         """Records of the latest calls of a session, by the event that ended each; none if not kept by session."""
 
-    async def recorded(self, session: str) -> Timeline | None:
+    async def recorded(self, session: str) -> TimelineEntries | None:
         """Timeline of a session in `history`; None where it is not recorded.
 
         Raises:
-            Unanswered: looking for it took too long.
+            QuestionUnanswered: looking for it took too long.
             HistoryError: the files cannot be read.
         """
 
-    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
+    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[PlacedRecord]:
         """Latest input events of all sessions up to an offset, that one included, oldest first."""
 
-    async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
+    async def circuits(self, since_ms: int, until_ms: int) -> list[PlacedRecord]:
         """Changes of circuits within a time (milliseconds since 1970, both ends included), oldest first."""
 
-    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
+    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[PlacedRecord]:
         """Input events of the given ids that are still kept, oldest first; `session` is a hint where to look."""
 
-    async def search(self, text: str, limit: int) -> Searched:
+    async def search(self, text: str, limit: int) -> SearchResult:
         """Latest input events whose JSON holds a text in any case, at most `limit`, and sessions whose id does."""
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:

@@ -17,21 +17,21 @@ from ...history.charts import objects
 from ...history.filters import EVERYTHING
 from ...history.findings import counted, ratio
 from ...history.page import figure, table
-from ...history.plots import FEW, Rate, Window, rates, share_text
-from ...history.reports import Answer, Plot, Question
-from ...history.summary import Share
+from ...history.plots import FEW, FailureRate, TimeAxis, rates, share_text
+from ...history.reports import CatalogueQuestion, PlotColumns, QuestionAnswer
+from ...history.summary import PeriodShare
 from ...projections.calls.keys import tool_of_key
 from ...projections.incidents import NEEDED, STATES, of_family, word_of
 from ...projections.tool.models import Z_95, wilson_bounds
-from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnswer, TrustFields
+from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnswerBase, TrustFields
 from ...schemas.public_state import DecisionBase
-from .current_state import Board
+from .current_state import StateBoard
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
-from .history_answers import Archive, Wanted
-from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
-from .now import FeedLine, Row, feed_line, row_of
+from .history_answers import HistoryArchive, QuestionRequest
+from .history_filters import NAMES, PRESETS, PageFilters, bucket_of
+from .now import FeedLine, IncidentRow, feed_line, row_of
 from .ranking import owner_of
-from .render import Site, link, page_within, positive, segment
+from .render import PageContext, link, page_within, positive, segment
 
 PAGE_ROWS = 50
 MOST_TOOLS = 2_000
@@ -56,7 +56,7 @@ _QUANTILES = (
     "quantile_cont(duration_ms, [0.5, 0.95])[1] AS p50_ms, quantile_cont(duration_ms, [0.5, 0.95])[2] AS p95_ms"
 )
 
-_TOOLS = Question(
+_TOOLS = CatalogueQuestion(
     "every-tool",
     "How does every tool do?",
     f"SELECT tool_name AS tool, {_JUDGED}, {_QUANTILES}, count(DISTINCT session_id) AS sessions, max(time) AS last_call "  # noqa: S608 - no values
@@ -87,7 +87,7 @@ class ToolLine(NamedTuple):
 
 
 def tool_lines(
-    answer: Answer | None, board: Board, narrowing: Narrowing, sort: str, text: str, now: datetime
+    answer: QuestionAnswer | None, board: StateBoard, narrowing: PageFilters, sort: str, text: str, now: datetime
 ) -> list[ToolLine]:
     """Tools and services with their worst state now and their numbers, also those that only have a state."""
     now_ms = round(now.timestamp() * 1000)
@@ -134,7 +134,7 @@ def rate_words(row: Mapping[str, Any]) -> str:
     return f"{ratio(row['failures'], judged)}, {share_text(row['rate_low'])} to {share_text(row['rate_high'])}"
 
 
-class Subject(NamedTuple):
+class PageSubject(NamedTuple):
     """Subject of a page: a tool, a service or a trust key.
 
     Attributes:
@@ -150,7 +150,7 @@ class Subject(NamedTuple):
     states: str
 
     @classmethod
-    def of(cls, key: str) -> Subject:
+    def of(cls, key: str) -> PageSubject:
         """Subject of a key; `tool:bash` is the tool `bash`."""
         if key.startswith("service:"):
             own = "(subject = 'service:' || $name OR service_of(subject) = $name)"
@@ -160,27 +160,27 @@ class Subject(NamedTuple):
         name = key.removeprefix("tool:")
         return cls(name, name, "tool_name = $name", "tool_of(subject) = $name")
 
-    def numbers(self) -> Question:
+    def numbers(self) -> CatalogueQuestion:
         """Question of its four numbers."""
-        return Question(
+        return CatalogueQuestion(
             "numbers",
             "How does it do?",
             f"SELECT {_JUDGED}, {_QUANTILES}, count(DISTINCT session_id) AS sessions, min(time) AS first_call, "  # noqa: S608 - no values
             f"max(time) AS last_call FROM tool_calls WHERE {self.calls} LIMIT $limit",
         )
 
-    def over_time(self) -> Question:
+    def over_time(self) -> CatalogueQuestion:
         """Question of its failures and latency over time."""
-        return Question(
+        return CatalogueQuestion(
             "over-time",
             "How often did it fail, and how long did it take?",
             f"SELECT time_bucket($step_ms * INTERVAL 1 MILLISECOND, time) AS began, {_JUDGED}, {_QUANTILES} "  # noqa: S608 - no values
             f"FROM tool_calls WHERE {self.calls} GROUP BY 1 ORDER BY 1 LIMIT $limit",
         )
 
-    def failures(self) -> Question:
+    def failures(self) -> CatalogueQuestion:
         """Question of its failures by signature."""
-        return Question(
+        return CatalogueQuestion(
             "failures-of",
             "What are its failures?",
             "SELECT signature, mode(severity) AS severity, count(*) AS failures, count(DISTINCT session_id) AS sessions, "  # noqa: S608 - no values
@@ -190,36 +190,36 @@ class Subject(NamedTuple):
             f"FROM failures WHERE expected IS NOT TRUE AND {self.calls} GROUP BY signature ORDER BY failures DESC, signature LIMIT $limit",
         )
 
-    def earlier(self) -> Question:
+    def earlier(self) -> CatalogueQuestion:
         """Query of all signatures of its failures; filters set the end of the time."""
-        return Question(
+        return CatalogueQuestion(
             "failures-before",
             "Which failures were there before?",
             "SELECT DISTINCT signature FROM failures WHERE expected IS NOT TRUE "  # noqa: S608 - no values
             f"AND {self.calls} ORDER BY signature LIMIT $limit",
         )
 
-    def spans(self) -> Question:
+    def spans(self) -> CatalogueQuestion:
         """Question of the states of its keys and circuits."""
-        return Question(
+        return CatalogueQuestion(
             "states",
             "In which state was it?",
             "SELECT subject, workspace, state, began, ended, machine FROM state_spans "  # noqa: S608 - no values
             f"WHERE {self.states} ORDER BY worst, changes DESC, subject, workspace, began, ended LIMIT $limit",
-            Plot("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
+            PlotColumns("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
         )
 
-    def by(self, column: str, title: str) -> Question:
+    def by(self, column: str, title: str) -> CatalogueQuestion:
         """Question of its calls grouped by a column."""
-        return Question(
+        return CatalogueQuestion(
             f"by-{column}",
             title,
             f"SELECT coalesce({column}, 'unknown') AS {column}, {_JUDGED}, max(time) AS last_call FROM tool_calls "  # noqa: S608 - no values
             f"WHERE {self.calls} GROUP BY 1 ORDER BY rate_low DESC NULLS LAST, failures DESC, calls DESC, 1 LIMIT $limit",
-            Plot("bars", (column,), "rate", "share", "rate_low", "rate_high", "failures", "judged"),
+            PlotColumns("bars", (column,), "rate", "share", "rate_low", "rate_high", "failures", "judged"),
         )
 
-    def every_by(self) -> tuple[Question, ...]:
+    def every_by(self) -> tuple[CatalogueQuestion, ...]:
         """Questions of its calls by model, agent and session."""
         return (
             self.by("model", "Which models does it fail?"),
@@ -227,9 +227,9 @@ class Subject(NamedTuple):
             self.by("session_id", "Which sessions does it fail?"),
         )
 
-    def grouped(self) -> Question:
+    def grouped(self) -> CatalogueQuestion:
         """Question of `numbers`, `over_time` and the first `$shown` rows of `every_by`, at a third of their cost."""
-        return Question(
+        return CatalogueQuestion(
             "grouped",
             "How does it do, over time, by model, agent and session?",
             f"""WITH own AS MATERIALIZED (
@@ -251,17 +251,17 @@ class Subject(NamedTuple):
             ORDER BY part, began, rate_low DESC NULLS LAST, failures DESC, calls DESC, name LIMIT $limit""",  # noqa: S608 - no values
         )
 
-    def taken_apart(self, answer: Answer) -> tuple[dict[str, Any], Answer, list[Answer]]:
+    def taken_apart(self, answer: QuestionAnswer) -> tuple[dict[str, Any], QuestionAnswer, list[QuestionAnswer]]:
         """Of an answer to `grouped`: the numbers, and the answers to `over_time` and `every_by`."""
         parts: dict[str, list[Mapping[str, Any]]] = {}
         for row in objects(answer):
             parts.setdefault(row["part"], []).append(row)
 
-        def part(question: Question, columns: Sequence[str], name: str) -> Answer:
+        def part(question: CatalogueQuestion, columns: Sequence[str], name: str) -> QuestionAnswer:
             rows = parts.get(question.name, [])
             left_out = rows[0]["rows"] - len(rows) if rows else 0
             named = [name if column == "name" else column for column in columns]
-            return Answer(question, named, [tuple(row[column] for column in columns) for row in rows], left_out)
+            return QuestionAnswer(question, named, [tuple(row[column] for column in columns) for row in rows], left_out)
 
         (numbers,) = parts["numbers"]
         sessions = parts["by-session_id"][0]["rows"] if "by-session_id" in parts else 0
@@ -269,12 +269,12 @@ class Subject(NamedTuple):
         by = [part(one, ("name", *_RATED, "last_call"), one.name.removeprefix("by-")) for one in self.every_by()]
         return {**numbers, "sessions": sessions}, over, by
 
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[CatalogueQuestion, ...]:
         """Questions of the pictures and tables of its page, in their order."""
         return (self.over_time(), self.failures(), self.spans(), *self.every_by())
 
 
-class Signature(NamedTuple):
+class FailureSignature(NamedTuple):
     """Failures of a tool with the same text, across sessions.
 
     Attributes:
@@ -306,8 +306,8 @@ class Signature(NamedTuple):
 
 
 def signatures(
-    answer: Answer, window: Window | None, step: timedelta, before: Collection[str | None] = ()
-) -> list[Signature]:
+    answer: QuestionAnswer, window: TimeAxis | None, step: timedelta, before: Collection[str | None] = ()
+) -> list[FailureSignature]:
     """Failures by signature with their trend over the shown time; `before` are the signatures seen before it."""
     found = []
     for row in objects(answer):
@@ -322,7 +322,7 @@ def signatures(
             trend = tuple((100 * place / steps, 23 - 21 * value / most) for place, value in enumerate(values))
         error = " ".join(str(one) for one in (row["error_type"], row["http_status"]) if one)
         found.append(
-            Signature(
+            FailureSignature(
                 row["signature"] or "without a message", row["severity"] or "", row["failures"], row["sessions"], row["first_seen"],
                 row["last_seen"], error, _state(row, window, before), trend, most,
                 f"/sessions/{segment(row['session_id'])}#e-{segment(row['event'] or '')}",
@@ -331,7 +331,7 @@ def signatures(
     return found
 
 
-def _state(row: Mapping[str, Any], window: Window | None, before: Collection[str | None]) -> str:
+def _state(row: Mapping[str, Any], window: TimeAxis | None, before: Collection[str | None]) -> str:
     """State of a signature: `new`, `back`, `escalating` or empty."""
     if window is None:
         return ""
@@ -343,7 +343,7 @@ def _state(row: Mapping[str, Any], window: Window | None, before: Collection[str
     return "escalating" if surely > ESCALATING and lately >= FEW else ""
 
 
-class Four(NamedTuple):
+class ToolNumber(NamedTuple):
     """One of the four numbers of a tool: value, name, meaning, and how it was before."""
 
     value: str
@@ -353,9 +353,9 @@ class Four(NamedTuple):
     verdict: str = ""
 
 
-def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[Four]:
+def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[ToolNumber]:
     """Calls, failure rate, failures, latency."""
-    share = Share(now["failures"], now["judged"], *((before["failures"], before["judged"]) if before else (0, 0)))
+    share = PeriodShare(now["failures"], now["judged"], *((before["failures"], before["judged"]) if before else (0, 0)))
     was = (
         [f"before: {before['calls']:,}", f"before: {ratio(before['failures'], before['judged'])}"]
         if before
@@ -368,14 +368,14 @@ def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> li
     ]
     tail = f"half of the calls; 95 % within {now['p95_ms']:,.0f} ms" if now["p95_ms"] is not None else "not measured"
     return [
-        Four(f"{now['calls']:,}", "calls", f"in {counted(now['sessions'], 'session')}", was[0]),
-        Four(share_text(now["rate"]) if now["rate"] is not None else "–", "failure rate", rate_words(now), was[1], share.verdict()),
-        Four(f"{now['failures']:,}", "failures", "refused, cancelled and expected ones are none", f"before: {before['failures']:,}" if before else ""),
-        Four(latency[0], "latency", tail, f"before: {latency[1]}" if before else ""),
+        ToolNumber(f"{now['calls']:,}", "calls", f"in {counted(now['sessions'], 'session')}", was[0]),
+        ToolNumber(share_text(now["rate"]) if now["rate"] is not None else "–", "failure rate", rate_words(now), was[1], share.verdict()),
+        ToolNumber(f"{now['failures']:,}", "failures", "refused, cancelled and expected ones are none", f"before: {before['failures']:,}" if before else ""),
+        ToolNumber(latency[0], "latency", tail, f"before: {latency[1]}" if before else ""),
     ]  # fmt: skip
 
 
-def states_of(board: Board, key: str, now: datetime, where: Sequence[str] = ()) -> list[Row]:
+def states_of(board: StateBoard, key: str, now: datetime, where: Sequence[str] = ()) -> list[IncidentRow]:
     """Rows of a key's current state, in all or the given workspaces; for a tool those of all its keys, the worst first."""
     now_ms = round(now.timestamp() * 1000)
     own = [
@@ -394,14 +394,14 @@ def key_of(decision: DecisionBase) -> str:
     match decision:
         case TrustFields():
             return decision.key
-        case BreakerChanged() | ProbeAnswer():
+        case BreakerChanged() | ProbeAnswerBase():
             return decision.breaker_key
         case ModelSwitchSuggested():
             return decision.failure_key
     return ""
 
 
-def decided_of(board: Board, key: str, where: Sequence[str] = ()) -> list[FeedLine]:
+def decided_of(board: StateBoard, key: str, where: Sequence[str] = ()) -> list[FeedLine]:
     """Latest decisions about a key, or about any key of a tool, that are still in memory; `where` as of `states_of`."""
     found = []
     for one in board.feed(200):
@@ -413,19 +413,19 @@ def decided_of(board: Board, key: str, where: Sequence[str] = ()) -> list[FeedLi
     return found[:SHOWN]
 
 
-def tools_asked(narrowing: Narrowing) -> Wanted:
+def tools_asked(narrowing: PageFilters) -> QuestionRequest:
     """Question of the list of tools."""
-    return Wanted(narrowing.filters, _TOOLS, MOST_TOOLS)
+    return QuestionRequest(narrowing.filters, _TOOLS, MOST_TOOLS)
 
 
-def tool_routes(site: Site) -> Sequence[Route]:
+def tool_routes(site: PageContext) -> Sequence[Route]:
     """Routes of these pages."""
     archive = site.archive
 
     async def tools(request: Request) -> Response:
         """Render the list."""
         now, query = site.clock(), request.query_params
-        narrowing, text = Narrowing.of(query, now), query.get("q", "").strip()
+        narrowing, text = PageFilters.of(query, now), query.get("q", "").strip()
         sort = query.get("sort", "") if query.get("sort") in SORTS else SORTS[0]
         answer, why = None, ""
         try:
@@ -446,8 +446,8 @@ def tool_routes(site: Site) -> Sequence[Route]:
     async def tool(request: Request) -> Response:
         """Render the page of a tool, service or key."""
         now = site.clock()
-        narrowing = Narrowing.of(request.query_params, now)
-        subject = Subject.of(request.path_params["key"])
+        narrowing = PageFilters.of(request.query_params, now)
+        subject = PageSubject.of(request.path_params["key"])
         board, where = site.source.board, narrowing.filters.workspaces
         states, decided = states_of(board, subject.key, now, where), decided_of(board, subject.key, where)
         known: dict[str, Any] = {"subject": subject, "states": states, "decided": decided}
@@ -468,7 +468,9 @@ def tool_routes(site: Site) -> Sequence[Route]:
     return [Route("/tools", tools), Route("/tools/{key:path}", tool)]
 
 
-async def _numbers_before(archive: Archive, subject: Subject, narrowing: Narrowing) -> Mapping[str, Any] | None:
+async def _numbers_before(
+    archive: HistoryArchive, subject: PageSubject, narrowing: PageFilters
+) -> Mapping[str, Any] | None:
     """Numbers of the period before; None where there is none with calls."""
     if narrowing.before is None:
         return None
@@ -476,7 +478,7 @@ async def _numbers_before(archive: Archive, subject: Subject, narrowing: Narrowi
     return before if before["calls"] else None
 
 
-async def _downloaded(archive: Archive, subject: Subject, narrowing: Narrowing, wanted: str) -> Response:
+async def _downloaded(archive: HistoryArchive, subject: PageSubject, narrowing: PageFilters, wanted: str) -> Response:
     """Rows of a picture or a table of the page."""
     step = _step(await window_of(archive, narrowing), narrowing)
     questions = [one for one in subject.questions() if one.name == wanted.rpartition(".")[0]] or subject.questions()
@@ -484,7 +486,7 @@ async def _downloaded(archive: Archive, subject: Subject, narrowing: Narrowing, 
     return await downloaded(archive, wanted, questions, narrowing.filters, **used)
 
 
-async def _ever(archive: Archive, subject: Subject) -> bool:
+async def _ever(archive: HistoryArchive, subject: PageSubject) -> bool:
     """Whether the history holds any call or state of the subject."""
     asked = [
         archive.ask(question, EVERYTHING, 1, name=subject.name) for question in (subject.numbers(), subject.spans())
@@ -493,7 +495,7 @@ async def _ever(archive: Archive, subject: Subject) -> bool:
     return bool(numbers.answer.rows[0][0] or spans.answer.rows)
 
 
-async def _before(archive: Archive, subject: Subject, narrowing: Narrowing) -> frozenset[str | None]:
+async def _before(archive: HistoryArchive, subject: PageSubject, narrowing: PageFilters) -> frozenset[str | None]:
     """Signatures of its failures before the shown time."""
     begin = narrowing.filters.since
     if begin is None:
@@ -503,7 +505,7 @@ async def _before(archive: Archive, subject: Subject, narrowing: Narrowing) -> f
     return frozenset(row[0] for row in found.answer.rows)
 
 
-async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> dict[str, Any]:
+async def _parts(archive: HistoryArchive, subject: PageSubject, narrowing: PageFilters) -> dict[str, Any]:
     """Pictures and tables of the page."""
     window = await window_of(archive, narrowing)
     step = _step(window, narrowing)
@@ -517,7 +519,8 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
     )
     numbers, over, by = subject.taken_apart(grouped.answer)
     points = [
-        Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"]) for row in objects(over)
+        FailureRate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"])
+        for row in objects(over)
     ]
     worst = max(
         (point for point in points if point.calls), key=lambda point: (point.low or 0, point.failures), default=None
@@ -549,12 +552,12 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
     }  # fmt: skip
 
 
-def _step(window: Window | None, narrowing: Narrowing) -> timedelta:
+def _step(window: TimeAxis | None, narrowing: PageFilters) -> timedelta:
     """Duration of one point of the page's plots."""
     return bucket_of(window.end - window.begin if window else narrowing.length)
 
 
-def _used(question: Question, name: str, step: timedelta) -> dict[str, Any]:
+def _used(question: CatalogueQuestion, name: str, step: timedelta) -> dict[str, Any]:
     """Values of a question's parameters."""
     step_ms = int(step / timedelta(milliseconds=1))
     return {"name": name} | ({"step_ms": step_ms} if "$step_ms" in question.sql else {})
@@ -565,7 +568,7 @@ def _span(step: timedelta) -> str:
     return f"{step.days} d" if step.days else f"{hours} h" if hours else f"{minutes} min"
 
 
-def _unknown(site: Site, request: Request, key: str) -> Response:
+def _unknown(site: PageContext, request: Request, key: str) -> Response:
     return site.render(
         request, "message.html", status=404, title="Nothing is known of this key",
         text=f"No call, state or decision of {key} is kept here. Names are case-sensitive.", back="/tools",

@@ -24,13 +24,13 @@ from starlette.routing import Route
 
 from ...errors import TrustfoldError
 from ...history.page import table
-from ...rules.behaviour import Ladder
-from ...rules.rules import Rules
+from ...rules.behaviour import SeverityLadder
+from ...rules.rules import RuleSet
 from ...rules.trust import EscalationRule
 from .history import linked
-from .history_answers import Unanswered
-from .history_filters import NAMES, PRESETS, Narrowing
-from .render import Site, positive
+from .history_answers import QuestionUnanswered
+from .history_filters import NAMES, PRESETS, PageFilters
+from .render import PageContext, positive
 
 KEPT = 8
 """Results kept, the latest."""
@@ -51,27 +51,27 @@ FIELDS = (
 """Parameter, words before and words after each number."""
 
 
-class Trial(NamedTuple):
+class WhatifTrial(NamedTuple):
     """Computation of a comparison: its task, and when it began on the monotonic clock."""
 
     task: asyncio.Task[dict[str, Any]]
     began: float
 
 
-class Trials:
+class TrialRunner:
     """Comparisons that were asked for, one computed at a time."""
 
     def __init__(self) -> None:
         """Start with none."""
-        self._kept: OrderedDict[tuple[str, ...], Trial] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ...], WhatifTrial] = OrderedDict()
         self._one = asyncio.Semaphore(1)
 
-    def of(self, rules: Rules, options: Sequence[str]) -> Trial:
+    def of(self, rules: RuleSet, options: Sequence[str]) -> WhatifTrial:
         """The comparison of the recorded rules with others, of what options of `trustfold whatif` choose."""
         body = msgspec.json.encode(rules).decode()
         known = self._kept.pop((body, *options), None)
         if known is None or (known.task.done() and known.task.exception() is not None):
-            known = Trial(asyncio.create_task(self._compute(body, options)), time.monotonic())
+            known = WhatifTrial(asyncio.create_task(self._compute(body, options)), time.monotonic())
         self._kept[body, *options] = known
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)[1].task.cancel()
@@ -90,7 +90,7 @@ class Trials:
                     async with asyncio.timeout(LIMIT_S):
                         out, err = await process.communicate()
                 except TimeoutError:
-                    raise Unanswered(f"it took more than {LIMIT_S:g} s: choose a shorter time") from None
+                    raise QuestionUnanswered(f"it took more than {LIMIT_S:g} s: choose a shorter time") from None
                 finally:
                     if process.returncode is None:
                         process.kill()
@@ -100,7 +100,7 @@ class Trials:
         return found
 
 
-def tried_rules(rules: Rules, numbers: Mapping[str, int]) -> Rules:
+def tried_rules(rules: RuleSet, numbers: Mapping[str, int]) -> RuleSet:
     """Rules with the numbers of `FIELDS` that are given."""
     if ask := numbers.get("ask"):
         rule = replace(rules.trust.default_rule, count_threshold=ask)
@@ -111,12 +111,12 @@ def tried_rules(rules: Rules, numbers: Mapping[str, int]) -> Rules:
     if repeat := numbers.get("repeat"):
         known = rules.behaviour.repetitive_calls
         steps = [step and repeat + step - known.minor for step in (known.moderate, known.severe)]
-        ladder = Ladder(minor=repeat, moderate=steps[0], severe=steps[1], enabled=known.enabled)
+        ladder = SeverityLadder(minor=repeat, moderate=steps[0], severe=steps[1], enabled=known.enabled)
         rules = replace(rules, behaviour=replace(rules.behaviour, repetitive_calls=ladder))
     return rules
 
 
-def in_force(rules: Rules) -> dict[str, int | float | None]:
+def in_force(rules: RuleSet) -> dict[str, int | float | None]:
     """Numbers of `FIELDS` in rules."""
     ask = rules.trust.default_rule.count_threshold
     return {
@@ -134,7 +134,7 @@ def kinds_table(found: Mapping[str, Any]) -> Markup:
     return Markup(table(("decision", *columns), rows, title="Decisions under the other thresholds"))  # noqa: S704
 
 
-def shifts_table(found: Mapping[str, Any], narrowing: Narrowing) -> Markup:
+def shifts_table(found: Mapping[str, Any], narrowing: PageFilters) -> Markup:
     """Table of the sessions that repeat themselves, keys and circuits that differ."""
     rows = []
     for one in (*found["streaks"], *found["incidents"]):
@@ -145,14 +145,14 @@ def shifts_table(found: Mapping[str, Any], narrowing: Narrowing) -> Markup:
     return Markup(table(columns, rows, linked(narrowing), "What differs"))  # noqa: S704
 
 
-def whatif_routes(site: Site) -> Sequence[Route]:
+def whatif_routes(site: PageContext) -> Sequence[Route]:
     """Route of this page; it goes before those of questions."""
-    trials = Trials()
+    trials = TrialRunner()
 
     async def whatif(request: Request) -> Response:
         """Render the form, and the comparison if a number is given."""
         query, rules = request.query_params, site.source.rules
-        narrowing = Narrowing.of(query, site.clock())
+        narrowing = PageFilters.of(query, site.clock())
         numbers = {name: positive(query.get(name), 0) for name, _, _ in FIELDS if query.get(name, "").isdecimal()}
         known: dict[str, Any] = {"waits": None, "why": "", "found": None}
         history, answer_headers = site.source.history, {}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...calls.fingerprints import digest
 from ...calls.tool_class import moves_on
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
-from ..steps import ACTED, FAILED, MAX_CYCLE, MAY_HAVE_CHANGED, PAUSED, WAITED, FinishedStep, Steps
-from .detector import Detector
+from ..records import ActivePattern, EventContext, PatternSighting
+from ..steps import ACTED, FAILED, MAX_CYCLE, MAY_HAVE_CHANGED, PAUSED, WAITED, AgentSteps, FinishedStep
+from .detector import PatternDetector
 
 
-class AlternatingLoop(Detector, array_like=True):
+class AlternatingLoop(PatternDetector, array_like=True):
     """Detector of a cycle of two to six steps that repeats with the same results; the steps keep its counters.
 
     Holds when the same calls come round in the same order with the same results; edits that undo each other are
@@ -28,7 +28,7 @@ class AlternatingLoop(Detector, array_like=True):
         laps: laps of the cycle at the latest step.
     """
 
-    pattern = Pattern.ALTERNATING_LOOP
+    pattern = PatternType.ALTERNATING_LOOP
     ends_with = "a step out of the cycle"
     texts = (
         "The same calls have come round {count} times with the same results, the last one {request}. Look at what they "
@@ -42,12 +42,12 @@ class AlternatingLoop(Detector, array_like=True):
 
     laps: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a step outside the cycle has ended it."""
         del active, ctx
         return not self.laps
 
-    def on_finish(self, done: object, ctx: Context) -> None:
+    def on_finish(self, done: object, ctx: EventContext) -> None:
         """Forget the cycle, until `on_cycle` finds that the step continues one."""
         del done, ctx
         self.laps = 0
@@ -56,7 +56,7 @@ class AlternatingLoop(Detector, array_like=True):
         """Forget the cycle: the model may look at all of it again."""
         self.laps = 0
 
-    def on_cycle(self, runs: Sequence[int], ctx: Context) -> None:
+    def on_cycle(self, runs: Sequence[int], ctx: EventContext) -> None:
         """Report the shortest cycle that this step completes."""
         steps, ladder = ctx.state.steps, ctx.rules.behaviour.alternating_loop
         for period in range(2, MAX_CYCLE + 1):
@@ -79,7 +79,7 @@ class AlternatingLoop(Detector, array_like=True):
                 continue
             cycle = sorted([*steps.cycle_tail, steps.mix][-period:])
             evidence = _latest(steps, period * min(laps, MAX_CAUSES // period or 1))
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, ladder.step(laps), digest(b"".join(part.to_bytes(8, "big") for part in cycle)), laps,
                 [one.tool_name for one in evidence], [one.event_id for one in evidence], "leave the circle",
                 since_ms=evidence[0].at_ms if evidence else 0, proven=looks and not marks & PAUSED,
@@ -88,6 +88,6 @@ class AlternatingLoop(Detector, array_like=True):
             return
 
 
-def _latest(steps: Steps, count: int) -> list[FinishedStep]:
+def _latest(steps: AgentSteps, count: int) -> list[FinishedStep]:
     """Calls of the latest `count` steps, at most MAX_CAUSES."""
     return [one for one in steps.window if one.step > steps.number - count][-MAX_CAUSES:]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ....schemas.vocabulary import Pattern, ToolClass
+from ....schemas.vocabulary import PatternType, ToolClass
 from ...emitter import MAX_CAUSES
 from ..announcing import awaits_user
-from ..records import ActivePattern, Context, OpenCall, Sighting
-from .detector import Detector, Message
+from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
+from .detector import PatternDetector, SpokenText
 
 BARE_WORDS = 5
 """A user message of fewer words ("continue") answers nothing: turns that ended with an announcement count on."""
@@ -15,7 +15,7 @@ _IN_TURN = "announce_no_action in turn"
 _BY_STRUCTURE = "announce_no_action by structure"
 
 
-class AnnounceNoAction(Detector, array_like=True):
+class AnnounceNoAction(PatternDetector, array_like=True):
     """Detector of messages that announce work and are followed by no call.
 
     Holds in three ways, each with a ladder of its own. *Turns*: a turn ends with a message that announces work by a
@@ -41,7 +41,7 @@ class AnnounceNoAction(Detector, array_like=True):
         only_looks: whether the turn holds nothing but looks at the tools; None as long as it holds nothing.
     """
 
-    pattern = Pattern.ANNOUNCE_NO_ACTION
+    pattern = PatternType.ANNOUNCE_NO_ACTION
     ends_with = "any call but looking at the tools, or anybody who speaks"
     notice = "The agent has announced work {count} times and made no call."
     texts = (
@@ -80,12 +80,12 @@ class AnnounceNoAction(Detector, array_like=True):
     since_ms: int = 0
     only_looks: bool | None = None
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a call other than introspection, or somebody who spoke, has reset the counts."""
         del active, ctx
         return not (self.turns or self.phrased or self.followed)
 
-    def on_act(self, call: OpenCall) -> None:
+    def on_act(self, call: CallRecord) -> None:
         """Reset the counts, unless the call is introspection."""
         if call.tool_class is ToolClass.INTROSPECTION:
             if self.only_looks is None:
@@ -93,7 +93,7 @@ class AnnounceNoAction(Detector, array_like=True):
         elif self.turns or self.phrased or self.pending or self.followed or self.ends_so:
             self._forget()
 
-    def on_message(self, message: Message, ctx: Context) -> None:
+    def on_message(self, message: SpokenText, ctx: EventContext) -> None:
         """Count a message that announces work, or that follows one which handed over to nobody."""
         event, rules = message.event, ctx.rules.behaviour
         self.ends_so, self.only_looks = message.announces, False
@@ -113,13 +113,13 @@ class AnnounceNoAction(Detector, array_like=True):
             count = self.followed + self.phrased
             self._report(rules.announce_no_action_by_structure.step(count), count, _BY_STRUCTURE, ctx)
 
-    def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
+    def on_turn_over(self, ctx: EventContext, *, ended: bool) -> None:
         """After turns with an announcement, one that only looks at the tools has not carried it out."""
         del ctx, ended
         self.ends_so = self.ends_so or (self.turns > 0 and self.only_looks is True)
         self.only_looks = None
 
-    def on_turn(self, ctx: Context) -> None:
+    def on_turn(self, ctx: EventContext) -> None:
         """Count a turn that ends with an announcement; the next turn's messages count anew."""
         if self.ends_so:
             self.turns += 1
@@ -133,22 +133,22 @@ class AnnounceNoAction(Detector, array_like=True):
         """Reset the counts: a message that answers a report is an answer."""
         self._forget()
 
-    def before_user(self, words: int | None, ctx: Context) -> AnnounceNoAction:
+    def before_user(self, words: int | None, ctx: EventContext) -> AnnounceNoAction:
         """End the turn, and return the detector for what follows a user message of this many words."""
         self.on_turn(ctx)
         if words is None or words >= BARE_WORDS:
             return AnnounceNoAction()
         return AnnounceNoAction(self.turns, True, event_ids=self.event_ids, since_ms=self.since_ms)  # noqa: FBT003
 
-    def _add(self, ctx: Context) -> None:
+    def _add(self, ctx: EventContext) -> None:
         if not self.event_ids:
             self.since_ms = ctx.emit.at
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], ctx.emit.cause]
 
-    def _report(self, severity: int, count: int, variant: str, ctx: Context, *, proven: bool = False) -> None:
+    def _report(self, severity: int, count: int, variant: str, ctx: EventContext, *, proven: bool = False) -> None:
         if severity:
             tools = [done.tool_name for done in list(ctx.state.steps.window)[-3:]]
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, 0, count, tools, self.event_ids,
                 "call the tool that does what was announced", since_ms=self.since_ms, variant=variant, proven=proven,
             )  # fmt: skip

@@ -6,13 +6,13 @@ not published, a turn begins with each user message.
 
 from __future__ import annotations
 
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...calls.fingerprints import digest
-from ..records import MAX_TOOLS, ActivePattern, Context, OpenCall, Sighting
-from .detector import Detector
+from ..records import MAX_TOOLS, ActivePattern, CallRecord, EventContext, PatternSighting
+from .detector import PatternDetector
 
 
-class CallBudget(Detector, array_like=True):
+class CallBudget(PatternDetector, array_like=True):
     """Detector of turns with many calls, in total and per tool; the counts per tool are the session's `tools`.
 
     Holds when a count reaches a step of the ladder. The person is told, and the history keeps it; the model gets a
@@ -26,7 +26,7 @@ class CallBudget(Detector, array_like=True):
         calls: calls in this turn.
     """
 
-    pattern = Pattern.CALL_BUDGET
+    pattern = PatternType.CALL_BUDGET
     ends_with = "the next turn"
     texts = (
         "This turn has made {count} calls. Consider summing up what is done and what is left.",
@@ -39,7 +39,7 @@ class CallBudget(Detector, array_like=True):
 
     calls: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the end of the turn has reset the count."""
         ladder = ctx.rules.behaviour.call_budget
         if not active.fingerprint:
@@ -48,7 +48,7 @@ class CallBudget(Detector, array_like=True):
         counts = (count for tool, count in tools if _fingerprint(tool) == active.fingerprint)
         return not ladder.step(next(counts, 0))
 
-    def on_call(self, call: OpenCall, ctx: Context) -> None:
+    def on_call(self, call: CallRecord, ctx: EventContext) -> None:
         """Count a call, and report each count that reaches a step of the ladder."""
         self.calls += 1
         tools, tool_name = ctx.state.tools, call.tool_name
@@ -61,19 +61,19 @@ class CallBudget(Detector, array_like=True):
         for count, fingerprint in ((self.calls, 0), (mine, _fingerprint(tool_name))):
             severity = ladder.step(count)
             if severity and ladder.step(count - 1) < severity:
-                seen = Sighting(
+                seen = PatternSighting(
                     self.pattern, severity, fingerprint, count, [tool_name], [ctx.emit.cause],
                     "sum up, and ask the user whether to go on", since_ms=ctx.state.turn.since_ms,
                     for_model=any(key.startswith(f"{self.pattern}.") for key in ctx.rules.nudges.texts), for_user=True,
                 )  # fmt: skip
                 ctx.sightings.append(seen)
 
-    def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
+    def on_turn_over(self, ctx: EventContext, *, ended: bool) -> None:
         """Reset all counts."""
         del ended
         self.on_user(ctx)
 
-    def on_user(self, ctx: Context) -> None:
+    def on_user(self, ctx: EventContext) -> None:
         """Reset all counts."""
         if self.calls:
             self.calls = 0

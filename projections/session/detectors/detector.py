@@ -7,18 +7,18 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from ....rules.rules import Rules
+from ....rules.rules import RuleSet
 from ....schemas.events import ModelText, ToolCallFinished
-from ....schemas.vocabulary import Pattern
-from ..records import SEVERITIES, ActivePattern, Context, OpenCall
+from ....schemas.vocabulary import PatternType
+from ..records import SEVERITIES, ActivePattern, CallRecord, EventContext
 from ..steps import FinishedStep
-from ..verdicts import Verdict
+from ..verdicts import FinishVerdict
 
 Texts = tuple[str, str] | tuple[str, str, str]
 """Texts of a nudge: a hint, guidance and, of a pattern that may stop a run, the reason of the pause."""
 
 
-class Finished(msgspec.Struct, gc=False):
+class FinishedCall(msgspec.Struct, gc=False):
     """A finished call whose verdict is not neutral.
 
     Attributes:
@@ -30,15 +30,15 @@ class Finished(msgspec.Struct, gc=False):
     """
 
     event: ToolCallFinished
-    call: OpenCall
-    verdict: Verdict
+    call: CallRecord
+    verdict: FinishVerdict
     same: Sequence[FinishedStep]
     equal: bool
     news: bool
     known: bool
 
 
-class Message(msgspec.Struct, gc=False):
+class SpokenText(msgspec.Struct, gc=False):
     """A text written by the model.
 
     Attributes:
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, gc=False):
     sentences: Iterator[str]
 
 
-class Detector(msgspec.Struct, array_like=True):
+class PatternDetector(msgspec.Struct, array_like=True):
     """Base class of the detectors: detects one pattern and keeps the counts for it.
 
     A detector overrides the hooks that it needs, and only those are called. Hooks in the section *while detection is
@@ -60,7 +60,7 @@ class Detector(msgspec.Struct, array_like=True):
     only appended, and all have defaults and are bounded. Each agent of a session has its own detectors.
 
     Class attributes:
-        pattern: the detected pattern; also the name of its ladder in `BehaviourRules` and of its field in `Detectors`.
+        pattern: the detected pattern; also the name of its ladder in `BehaviourRules` and of its field in `AgentDetectors`.
         ends_with: description, for people, of what ends the pattern besides a user message.
         texts: nudge texts by strength. A nudge names the call, states facts, says what to look at and leaves the way
             open; it never tells the model to stop using tools. Operators override them in `nudges.texts`.
@@ -79,7 +79,7 @@ class Detector(msgspec.Struct, array_like=True):
         outgrown: whether the pattern ends when it has not repeated for a whole window of steps.
     """
 
-    pattern: ClassVar[Pattern]
+    pattern: ClassVar[PatternType]
     ends_with: ClassVar[str]
     texts: ClassVar[Texts]
     variants: ClassVar[Mapping[str, Texts]] = {}
@@ -94,13 +94,13 @@ class Detector(msgspec.Struct, array_like=True):
     finishes: ClassVar[Literal["all", "repeated", "programs"]] = "all"
     outgrown: ClassVar[bool] = False
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether an open pattern is over, judged by the state after the current event."""
         del active, ctx
         return False
 
     @classmethod
-    def template(cls, active: ActivePattern, severity: int, strength: int, rules: Rules) -> str:
+    def template(cls, active: ActivePattern, severity: int, strength: int, rules: RuleSet) -> str:
         """Text of a nudge, with placeholders: the operator's for the severity, else its own for the strength.
 
         Severity and strength are 1 to 3; the strength is lower where the pattern, or the level of nudges, allows less.
@@ -110,10 +110,10 @@ class Detector(msgspec.Struct, array_like=True):
 
     # --- while detection is on ----------------------------------------------------------------------------------------
 
-    def on_call(self, call: OpenCall, ctx: Context) -> None:
+    def on_call(self, call: CallRecord, ctx: EventContext) -> None:
         """Handle a started call."""
 
-    def on_success(self, tool_name: str, ctx: Context) -> None:
+    def on_success(self, tool_name: str, ctx: EventContext) -> None:
         """Handle a success of a tool, also from a cache or after its deadline; called only where policies exist."""
 
     def on_progress(self, tool_name: str) -> None:
@@ -129,50 +129,50 @@ class Detector(msgspec.Struct, array_like=True):
         """Handle that something other than the user spoke to the model: a report, another agent, a timer, a hook."""
 
     def on_news(self) -> None:
-        """Handle a success that brings news (`Finished.news`); called before `on_finish`."""
+        """Handle a success that brings news (`FinishedCall.news`); called before `on_finish`."""
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Handle a finished call of those that `finishes` names."""
 
-    def on_failure(self, done: Finished, ctx: Context) -> None:
+    def on_failure(self, done: FinishedCall, ctx: EventContext) -> None:
         """Handle a failed call; called after `on_finish`."""
 
-    def on_cycle(self, runs: Sequence[int], ctx: Context) -> None:
+    def on_cycle(self, runs: Sequence[int], ctx: EventContext) -> None:
         """Handle the last call of a step that continues a cycle; called after `on_failure`.
 
         `runs` are, for each period from one step on, how many steps in a row equal the step one period earlier.
         """
 
-    def on_message(self, message: Message, ctx: Context) -> None:
+    def on_message(self, message: SpokenText, ctx: EventContext) -> None:
         """Handle a message of the model; not called for thoughts."""
 
-    def on_text(self, message: Message, ctx: Context) -> None:
+    def on_text(self, message: SpokenText, ctx: EventContext) -> None:
         """Handle a message or a thought of the model; called after `on_message`."""
 
-    def on_turn(self, ctx: Context) -> None:
+    def on_turn(self, ctx: EventContext) -> None:
         """Handle the end of the open turn."""
 
     # --- always -------------------------------------------------------------------------------------------------------
 
-    def on_act(self, call: OpenCall) -> None:
+    def on_act(self, call: CallRecord) -> None:
         """Handle a tool call of the agent; called before `on_call`."""
 
-    def on_turn_start(self, ctx: Context) -> None:
+    def on_turn_start(self, ctx: EventContext) -> None:
         """Handle the start of a turn."""
 
-    def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
+    def on_turn_over(self, ctx: EventContext, *, ended: bool) -> None:
         """Handle the end of the open turn, before `on_turn`; `ended` is False if the start of the next one ended it."""
 
-    def on_user(self, ctx: Context) -> None:
+    def on_user(self, ctx: EventContext) -> None:
         """Handle a user message or the session's end; called only for `of_session` detectors, others are recreated."""
 
-    def due(self, ctx: Context) -> int:
+    def due(self, ctx: EventContext) -> int:
         """Time at which the detector next has something to report without an event, milliseconds; 0 never."""
         del ctx
         return 0
 
-    def on_due(self, ctx: Context) -> None:
+    def on_due(self, ctx: EventContext) -> None:
         """Report what is due at `ctx.emit.at`; nothing if the time of `due` has not been reached."""
 
-    def on_overdue(self, call: OpenCall, ctx: Context) -> None:
+    def on_overdue(self, call: CallRecord, ctx: EventContext) -> None:
         """Handle a call of the current agent that has passed its deadline."""

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
-from ....rules.behaviour import Ladder
-from ....schemas.vocabulary import Pattern, Severity
+from ....rules.behaviour import SeverityLadder
+from ....schemas.vocabulary import FailureSeverity, PatternType
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
+from ..records import ActivePattern, EventContext, PatternSighting
 from ..steps import WAITED
-from ..verdicts import Verdict
-from .detector import Detector, Finished
+from ..verdicts import FinishVerdict
+from .detector import FinishedCall, PatternDetector
 
 MAX_RETRIES = 16
 
 
-class Retry(msgspec.Struct, array_like=True):
+class RetriedRequest(msgspec.Struct, array_like=True):
     """A request that repeatedly fails the same way.
 
     Attributes:
-        kind: fingerprint of how it failed (`Verdict.kind`).
+        kind: fingerprint of how it failed (`FinishVerdict.kind`).
         text: fingerprint of the text of its latest failure.
         same_text: whether all of its failures had that text.
         workspace: digest of the workspace after its latest failure; 0 unknown.
@@ -43,7 +43,7 @@ class Retry(msgspec.Struct, array_like=True):
     since_ms: int = 0
 
 
-class ErrorRetryLoop(Detector, array_like=True):
+class ErrorRetryLoop(PatternDetector, array_like=True):
     """Detector of a request that is repeated and fails the same way, with nothing changed in between.
 
     Holds when the same call fails with the same severity, status or exit code and error type. If the text differs
@@ -60,7 +60,7 @@ class ErrorRetryLoop(Detector, array_like=True):
         retries: the latest failing calls, oldest first.
     """
 
-    pattern = Pattern.ERROR_RETRY_LOOP
+    pattern = PatternType.ERROR_RETRY_LOOP
     ends_with = "a success, another way of failing, or anything that may have changed something"
     texts = (
         "{request} has failed the same way {count} times, and nothing was changed in between. Read its message before "
@@ -81,14 +81,14 @@ class ErrorRetryLoop(Detector, array_like=True):
     reported = 1
     outgrown = True
 
-    retries: list[Retry] = []
+    retries: list[RetriedRequest] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the call is no longer counted; where the workspace is known, the next failure shows what changed."""
         mine = (one for one in self.retries if one.call == active.fingerprint)
         return not any(_ladder(one, ctx).step(one.count) for one in mine)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """End the streak of a call that did not fail, or whose failure is an answer."""
         del ctx
         verdict = done.verdict
@@ -96,7 +96,7 @@ class ErrorRetryLoop(Detector, array_like=True):
             fingerprint = done.call.fingerprint
             self.retries = [one for one in self.retries if one.call != fingerprint]
 
-    def on_failure(self, done: Finished, ctx: Context) -> None:
+    def on_failure(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a failure."""
         call, verdict, retries = done.call, done.verdict, self.retries
         if call.waits or (verdict.answer and call.runs):
@@ -108,7 +108,7 @@ class ErrorRetryLoop(Detector, array_like=True):
             retries.remove(known)
             known = None
         if known is None:
-            known = Retry(call.fingerprint, verdict.kind, verdict.text, call.step, call.tool_name, [event.id])
+            known = RetriedRequest(call.fingerprint, verdict.kind, verdict.text, call.step, call.tool_name, [event.id])
             known.since_ms = call.started_ms
             retries.append(known)
             del retries[:-MAX_RETRIES]
@@ -125,7 +125,7 @@ class ErrorRetryLoop(Detector, array_like=True):
             return
         severity = _ladder(known, ctx).step(known.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity if known.same_text else min(severity, 2), call.fingerprint, known.count,
                 [known.tool_name] * min(known.count, MAX_CAUSES), known.event_ids,
                 "change the arguments or the approach before trying again", since_ms=known.since_ms,
@@ -144,23 +144,23 @@ class ErrorRetryLoop(Detector, array_like=True):
     on_effect = on_progress
 
 
-def may_pass(verdict: Verdict) -> bool:
+def may_pass(verdict: FinishVerdict) -> bool:
     """Whether a failure may pass by itself, so that to wait and to try again is right."""
-    if verdict.severity is Severity.SERVER_ERROR:
+    if verdict.severity is FailureSeverity.SERVER_ERROR:
         return verdict.http_status is not None
     is_away = bool(verdict.behind) and not verdict.refused and not verdict.answer
     return is_away or verdict.severity in _PASSING
 
 
-_PASSING = frozenset({Severity.TRANSIENT, Severity.TIMEOUT})
+_PASSING = frozenset({FailureSeverity.TRANSIENT, FailureSeverity.TIMEOUT})
 
 
-def _ladder(retry: Retry, ctx: Context) -> Ladder:
+def _ladder(retry: RetriedRequest, ctx: EventContext) -> SeverityLadder:
     rules = ctx.rules.behaviour
     return rules.error_retry_by_tool.get(retry.tool_name, rules.error_retry_loop)
 
 
-def _has_changed(known: Retry, workspace: int) -> bool:
+def _has_changed(known: RetriedRequest, workspace: int) -> bool:
     """Whether something has changed since the latest failure: the workspace, or possibly anything if it is unknown."""
     if known.workspace and workspace:
         return known.workspace != workspace

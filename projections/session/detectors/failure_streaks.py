@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
-from .detector import Detector, Finished
+from ..records import ActivePattern, EventContext, PatternSighting
+from .detector import FinishedCall, PatternDetector
 from .error_retry_loop import may_pass
 
 MAX_STREAKS = 16
@@ -49,7 +49,7 @@ class ErrorStreak(msgspec.Struct, array_like=True):
         return digest(f"{self.tool_name}\x00{self.error}".encode())
 
 
-class SameErrorLoop(Detector, array_like=True):
+class SameErrorLoop(PatternDetector, array_like=True):
     """Detector of a tool that fails the same way with different arguments.
 
     Holds when distinct calls of a tool fail in the same way and with the same text, without what moves in it and
@@ -66,7 +66,7 @@ class SameErrorLoop(Detector, array_like=True):
         streaks: streaks of the latest failing tools, oldest first.
     """
 
-    pattern = Pattern.SAME_ERROR_LOOP
+    pattern = PatternType.SAME_ERROR_LOOP
     ends_with = "a success of the tool, or another error"
     texts = (
         "{count} different calls of {tool_name} have failed the same way, the last one {request}. The arguments may not "
@@ -86,12 +86,12 @@ class SameErrorLoop(Detector, array_like=True):
 
     streaks: list[ErrorStreak] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the streak has ended or was dropped."""
         del ctx
         return all(streak.fingerprint != active.fingerprint for streak in self.streaks)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a failure; a success of the tool or a different failure ends its streak."""
         verdict, streaks = done.verdict, self.streaks
         if not streaks and not verdict.failed:
@@ -126,7 +126,7 @@ class SameErrorLoop(Detector, array_like=True):
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event_id]
         severity = ctx.rules.behaviour.same_error_loop.step(known.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, known.fingerprint, known.count,
                 [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids, "find out why the tool fails",
                 since_ms=known.since_ms, variant="tools" if known.others else "",
@@ -144,7 +144,7 @@ class ToolFailures(msgspec.Struct, array_like=True):
     since_ms: int = 0
 
 
-class FailureStreak(Detector, array_like=True):
+class FailureStreak(PatternDetector, array_like=True):
     """Detector of a tool whose calls fail one after another, whatever their arguments and errors.
 
     Holds when a tool has failed in several steps in a row, without progress of another tool between.
@@ -160,7 +160,7 @@ class FailureStreak(Detector, array_like=True):
         streaks: the latest failing tools, oldest first.
     """
 
-    pattern = Pattern.FAILURE_STREAK
+    pattern = PatternType.FAILURE_STREAK
     ends_with = "a success of the tool, or progress of another one"
     texts = (
         "The last {count} calls of {tool_name} have failed, the last one was {request}. Step back: "
@@ -172,12 +172,12 @@ class FailureStreak(Detector, array_like=True):
 
     streaks: list[ToolFailures] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the streak has ended or was dropped."""
         del ctx
         return all(digest(streak.tool_name.encode()) != active.fingerprint for streak in self.streaks)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a failure; a success of the tool ends its streak."""
         verdict, streaks = done.verdict, self.streaks
         if not streaks and not verdict.failed:
@@ -202,7 +202,7 @@ class FailureStreak(Detector, array_like=True):
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], done.event.id]
         severity = ctx.rules.behaviour.failure_streak.step(known.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, digest(call.tool_name.encode()), known.count,
                 [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids,
                 "check what is assumed about the tool before the next try", since_ms=known.since_ms,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from ....schemas.vocabulary import Pattern
-from ...calls.environment import Missing, MissingKind, is_loopback, missing_in, restored_by
+from ....schemas.vocabulary import PatternType
+from ...calls.environment import MissingKind, MissingPart, is_loopback, missing_in, restored_by
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, OpenCall, Sighting
+from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
 from ..shown_lines import MAX_HIDDEN_BYTES
-from .detector import Detector, Finished
+from .detector import FinishedCall, PatternDetector
 
 MAX_THINGS = 16
 _WORDS = {
@@ -48,7 +48,7 @@ class MissingThing(msgspec.Struct, array_like=True):
         return digest(f"{self.kind}\x00{self.name}".encode())
 
 
-class MissingEnvironment(Detector, array_like=True):
+class MissingEnvironment(PatternDetector, array_like=True):
     """Detector of calls that fail because the same program, module, credential, host or network is missing.
 
     Holds across tools, arguments and turns; a user message does not end it. Told to the person as well, who can often
@@ -64,7 +64,7 @@ class MissingEnvironment(Detector, array_like=True):
         things: what is missing, oldest first.
     """
 
-    pattern = Pattern.MISSING_ENVIRONMENT
+    pattern = PatternType.MISSING_ENVIRONMENT
     ends_with = "a success of the same program, host or installer"
     texts = (
         "{count} calls have failed because {required_tool} is missing, the last one {request}. Find out whether you can "
@@ -79,18 +79,18 @@ class MissingEnvironment(Detector, array_like=True):
 
     things: list[MissingThing] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the thing is no longer missing."""
         del ctx
         return all(one.fingerprint != active.fingerprint for one in self.things)
 
-    def on_user(self, ctx: Context) -> None:
+    def on_user(self, ctx: EventContext) -> None:
         """Note that the user has spoken, who may have heard of what is missing."""
         del ctx
         for one in self.things:
             one.answered = True
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a failure that names something missing; a success may show that it is there."""
         verdict, call = done.verdict, done.call
         if verdict.failed:
@@ -117,7 +117,7 @@ class MissingEnvironment(Detector, array_like=True):
         elif not verdict.failed and self.things:
             self._restore(call, done)
 
-    def _count(self, missing: Missing, done: Finished, ctx: Context) -> None:
+    def _count(self, missing: MissingPart, done: FinishedCall, ctx: EventContext) -> None:
         call, things, event_id = done.call, self.things, done.event.id
         known = next((one for one in things if (one.kind, one.name) == missing), None)
         if known is None:
@@ -133,13 +133,13 @@ class MissingEnvironment(Detector, array_like=True):
         severity = ctx.rules.behaviour.missing_environment.step(known.count - known.answered)
         if severity:
             what = _WORDS[known.kind].format(known.name)
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, known.fingerprint, known.count, known.tools, known.event_ids,
                 f"tell the user that {what} is missing", required_tool=what, since_ms=known.since_ms, for_user=True,
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def _restore(self, call: OpenCall, done: Finished) -> None:
+    def _restore(self, call: CallRecord, done: FinishedCall) -> None:
         """Forget what a success shows to be there."""
         tool = call.command or call.tool_name
         by_request = any(one.kind != "program" for one in self.things)
@@ -152,11 +152,11 @@ class MissingEnvironment(Detector, array_like=True):
                 call.fingerprint in one.calls
                 or (one.kind in {"credential", "network"} and tool in one.tools)
                 or (one.kind == "host" and changes and is_loopback(one.name))
-                or restored_by(Missing(one.kind, one.name), programs=call.programs, request=request, tool=tool)
+                or restored_by(MissingPart(one.kind, one.name), programs=call.programs, request=request, tool=tool)
             )
         ]
 
 
-def _request(call: OpenCall) -> str:
+def _request(call: CallRecord) -> str:
     """The command line of a shell; of other tools the arguments."""
     return call.request.text() if call.runs == "shell" else call.request.shown.decode(errors="replace")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from ....schemas.vocabulary import Pattern, ToolClass
+from ....schemas.vocabulary import PatternType, ToolClass
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
-from .detector import Detector, Finished
+from ..records import ActivePattern, EventContext, PatternSighting
+from .detector import FinishedCall, PatternDetector
 
 MAX_PLANS = 8
 
 
-class IntrospectionLoop(Detector, array_like=True):
+class IntrospectionLoop(PatternDetector, array_like=True):
     """Detector of looks at the list of tools that bring nothing new.
 
     Holds when calls that look at tools, with whatever arguments, bring no news in several steps in a row.
@@ -28,7 +28,7 @@ class IntrospectionLoop(Detector, array_like=True):
         since_ms: start of the first of these calls, milliseconds.
     """
 
-    pattern = Pattern.INTROSPECTION_LOOP
+    pattern = PatternType.INTROSPECTION_LOOP
     ends_with = "news, or any call but looking at the tools"
     texts = (
         "You have looked at the tools {count} times and learned nothing new, the last time by {request}. Use one of the "
@@ -45,12 +45,12 @@ class IntrospectionLoop(Detector, array_like=True):
     event_ids: list[str] = []
     since_ms: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a call of another class, or news, has reset the count."""
         del active, ctx
         return not self.count
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count the call, or reset the count if it brings news or is of another class."""
         call = done.call
         if call.tool_class is not ToolClass.INTROSPECTION:
@@ -67,7 +67,7 @@ class IntrospectionLoop(Detector, array_like=True):
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
         severity = ctx.rules.behaviour.introspection_loop.step(self.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, 0, self.count, [call.tool_name] * min(self.count, MAX_CAUSES), self.event_ids,
                 "proceed with the actual task", since_ms=self.since_ms,
             )  # fmt: skip
@@ -85,7 +85,7 @@ class WrittenPlan(msgspec.Struct, array_like=True):
     since_ms: int = 0
 
 
-class PlanningLoop(Detector, array_like=True):
+class PlanningLoop(PatternDetector, array_like=True):
     """Detector of a plan that is written again unchanged.
 
     Holds when the same plan (the same arguments of the planning tool) is written in several steps, with no other plan
@@ -99,7 +99,7 @@ class PlanningLoop(Detector, array_like=True):
         plans: the latest plan of each planning tool.
     """
 
-    pattern = Pattern.PLANNING_LOOP
+    pattern = PatternType.PLANNING_LOOP
     ends_with = "a changed plan, or progress"
     texts = (
         "The same plan has been written {count} times by {tool_name}, unchanged. Carry out its next step, or change "
@@ -112,12 +112,12 @@ class PlanningLoop(Detector, array_like=True):
 
     plans: list[WrittenPlan] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the plan was changed or carried on."""
         del ctx
         return all(digest(one.tool_name.encode()) != active.fingerprint or one.count < 2 for one in self.plans)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a planning call that is equal to the one before."""
         call = done.call
         if call.tool_class is not ToolClass.PLANNING:
@@ -136,7 +136,7 @@ class PlanningLoop(Detector, array_like=True):
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event_id]
         severity = ctx.rules.behaviour.planning_loop.step(known.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, digest(call.tool_name.encode()), known.count,
                 [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids, "carry out the plan",
                 since_ms=known.since_ms,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ....schemas.vocabulary import Pattern, ToolClass
+from ....schemas.vocabulary import PatternType, ToolClass
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
-from .detector import Detector, Finished
+from ..records import ActivePattern, EventContext, PatternSighting
+from .detector import FinishedCall, PatternDetector
 from .error_retry_loop import may_pass
 
 MAX_LOOKS = 16
@@ -32,7 +32,7 @@ class UnchangedLook(msgspec.Struct, array_like=True):
         return (at - self.since_ms) / max(1, self.count - 1)
 
 
-class Poll(Detector, array_like=True):
+class PollDetector(PatternDetector, array_like=True):
     """Detector of looks that wait for a change and see none.
 
     Holds when a call of a waiting kind gives the same result, or fails the same way, again and again: a command line
@@ -48,7 +48,7 @@ class Poll(Detector, array_like=True):
         looks: the latest looks, oldest first.
     """
 
-    pattern = Pattern.POLL
+    pattern = PatternType.POLL
     ends_with = "another result, or progress"
     texts = (
         "{request} has been asked {count} times within {seconds} seconds and has not changed. Wait longer between two "
@@ -69,12 +69,12 @@ class Poll(Detector, array_like=True):
 
     looks: list[UnchangedLook] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a look has seen a change."""
         del ctx
         return all(one.call != active.fingerprint or one.count < 2 for one in self.looks)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count an unchanged look, and judge it by its pace."""
         call, verdict, at = done.call, done.verdict, ctx.emit.at
         if not call.waits:
@@ -104,7 +104,7 @@ class Poll(Detector, array_like=True):
         is_slow = at - known.since_ms >= rules.slow_poll_seconds * 1000 and known.count > 2
         severity = rules.poll.step(known.count) if is_fast else int(is_slow and rules.poll.enabled)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, call.fingerprint, known.count, [call.tool_name], known.event_ids,
                 "wait longer between two looks", since_ms=known.since_ms, variant="" if is_fast else "slow",
                 for_model=is_fast, for_user=not is_fast,
@@ -121,7 +121,7 @@ class Poll(Detector, array_like=True):
         del self.looks[:-MAX_LOOKS]
 
 
-def _waited_between(done: Finished, ctx: Context) -> bool:
+def _waited_between(done: FinishedCall, ctx: EventContext) -> bool:
     """Whether something waited since the first equal result of the call."""
     if done.call.tool_class is ToolClass.ACTION:
         return False

@@ -12,18 +12,18 @@ from functools import lru_cache
 import msgspec
 
 from ....rules.behaviour import filled
-from ....rules.rules import Policy, Rules
-from ....schemas.vocabulary import Pattern
+from ....rules.rules import PrerequisitePolicy, RuleSet
+from ....schemas.vocabulary import PatternType
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..records import SEVERITIES, ActivePattern, Context, OpenCall, SessionRecord, Sighting
-from .detector import Detector
+from ..records import SEVERITIES, ActivePattern, CallRecord, EventContext, PatternSighting, SessionRecord
+from .detector import PatternDetector
 from .tool_avoidance import ToolAvoidance
 
 MAX_POLICIES = 256
 
 
-class Prerequisite(msgspec.Struct, array_like=True):
+class PrerequisiteState(msgspec.Struct, array_like=True):
     """State of one policy in a session.
 
     Attributes:
@@ -38,7 +38,7 @@ class Prerequisite(msgspec.Struct, array_like=True):
     since_ms: int = 0
 
 
-class PrerequisiteViolated(Detector, array_like=True):
+class PrerequisiteViolated(PatternDetector, array_like=True):
     """Detector of calls made before the tool that a policy wants first.
 
     Holds when a call of a tool in `before` starts and the required tool has not succeeded within the policy's turns.
@@ -52,7 +52,7 @@ class PrerequisiteViolated(Detector, array_like=True):
         policies: state of each policy, by name.
     """
 
-    pattern = Pattern.PREREQUISITE_VIOLATED
+    pattern = PatternType.PREREQUISITE_VIOLATED
     ends_with = "a success of the tool that the policy wants first"
     texts = (
         "{required_tool} comes before {tool_name} here. Please call {required_tool} first.",
@@ -64,9 +64,9 @@ class PrerequisiteViolated(Detector, array_like=True):
     reported = 2
     wants_action = True
 
-    policies: dict[str, Prerequisite] = {}
+    policies: dict[str, PrerequisiteState] = {}
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a success of the required tool has reset the violations."""
         del ctx
         return not any(
@@ -75,7 +75,7 @@ class PrerequisiteViolated(Detector, array_like=True):
         )
 
     @classmethod
-    def template(cls, active: ActivePattern, severity: int, strength: int, rules: Rules) -> str:
+    def template(cls, active: ActivePattern, severity: int, strength: int, rules: RuleSet) -> str:
         """Text of a nudge with placeholders: the policy's, else the operator's, else its own."""
         of_policy = (
             policy.texts.get(SEVERITIES[severity - 1], policy.message)
@@ -84,7 +84,7 @@ class PrerequisiteViolated(Detector, array_like=True):
         )
         return next(of_policy, "") or super().template(active, severity, strength, rules)
 
-    def on_call(self, call: OpenCall, ctx: Context) -> None:
+    def on_call(self, call: CallRecord, ctx: EventContext) -> None:
         """Count the policies that the call violates; each violation also counts for `ToolAvoidance`."""
         if not ctx.rules.policies:
             return
@@ -103,7 +103,7 @@ class PrerequisiteViolated(Detector, array_like=True):
                 ctx.sightings.append(_sighting(name, policy, record, call.tool_name, severity))
             ctx.state.detector(ToolAvoidance).name(policy.requires, call.started_ms, ctx)
 
-    def on_success(self, tool_name: str, ctx: Context) -> None:
+    def on_success(self, tool_name: str, ctx: EventContext) -> None:
         """Mark the policies that require the tool as met, and reset their violations."""
         for name, policy in ctx.rules.policies.items():
             if policy.requires == tool_name:
@@ -112,19 +112,19 @@ class PrerequisiteViolated(Detector, array_like=True):
                 record.violations = 0
                 record.event_ids = []
 
-    def on_user(self, ctx: Context) -> None:
+    def on_user(self, ctx: EventContext) -> None:
         """Reset the violations; policies that are met stay met."""
         del ctx
         for record in self.policies.values():
             record.violations = 0
             record.event_ids = []
 
-    def _record(self, name: str) -> Prerequisite:
+    def _record(self, name: str) -> PrerequisiteState:
         record = self.policies.get(name)
         if record is None:
             while len(self.policies) >= MAX_POLICIES:  # policies may be added and removed with the rules
                 del self.policies[next(iter(self.policies))]
-            record = self.policies[name] = Prerequisite()
+            record = self.policies[name] = PrerequisiteState()
         return record
 
 
@@ -133,17 +133,19 @@ def policy_fingerprint(name: str) -> int:
     return digest(name.encode())
 
 
-def _sighting(name: str, policy: Policy, record: Prerequisite, tool_name: str, severity: int) -> Sighting:
+def _sighting(
+    name: str, policy: PrerequisitePolicy, record: PrerequisiteState, tool_name: str, severity: int
+) -> PatternSighting:
     action = policy.expected_action or f"call {policy.requires} first (policy {name})"
     if policy.expected_action:
         action = filled(action, tool_name=tool_name, count=record.violations, required_tool=policy.requires)
-    return Sighting(
+    return PatternSighting(
         PrerequisiteViolated.pattern, severity, policy_fingerprint(name), record.violations, [tool_name],
         record.event_ids, action, required_tool=policy.requires, since_ms=record.since_ms, proven=policy.interrupts,
     )  # fmt: skip
 
 
-def _is_met(state: SessionRecord, record: Prerequisite, policy: Policy) -> bool:
+def _is_met(state: SessionRecord, record: PrerequisiteState, policy: PrerequisitePolicy) -> bool:
     if any(call.tool_name == policy.requires for call in state.open_calls):
         return True
     if record.met_turn < 0:

@@ -11,24 +11,24 @@ import msgspec
 from .alternating_loop import AlternatingLoop
 from .announce_no_action import AnnounceNoAction
 from .call_budget import CallBudget
-from .detector import Detector
+from .detector import PatternDetector
 from .error_retry_loop import ErrorRetryLoop
 from .failure_streaks import FailureStreak, SameErrorLoop
 from .missing_environment import MissingEnvironment
 from .one_class_loops import IntrospectionLoop, PlanningLoop
-from .poll import Poll
+from .poll import PollDetector
 from .prerequisite_violated import PrerequisiteViolated
 from .repetitive_calls import RepetitiveCalls
-from .stale_results import Reread, SelfAppending, Stagnation
+from .stale_results import RereadDetector, SelfAppending, StagnationDetector
 from .stalls import StalledCall, StalledTurn
-from .talk import Monologue, Restated
+from .talk import MonologueDetector, RestatedDetector
 from .text_loop import TextLoop
 from .tool_avoidance import ToolAvoidance
 from .unknown_tool import UnknownTool
 from .unproven_claim import UnprovenClaim
 
 
-class Detectors(msgspec.Struct):
+class AgentDetectors(msgspec.Struct):
     """The detectors of one agent and of its session, with their counts.
 
     The field order is the precedence: where one event raises several patterns, only the first of them is nudged. A
@@ -50,14 +50,14 @@ class Detectors(msgspec.Struct):
     self_appending: SelfAppending = msgspec.field(default_factory=SelfAppending)
     introspection_loop: IntrospectionLoop = msgspec.field(default_factory=IntrospectionLoop)
     tool_avoidance: ToolAvoidance = msgspec.field(default_factory=ToolAvoidance)
-    reread: Reread = msgspec.field(default_factory=Reread)
-    stagnation: Stagnation = msgspec.field(default_factory=Stagnation)
-    poll: Poll = msgspec.field(default_factory=Poll)
+    reread: RereadDetector = msgspec.field(default_factory=RereadDetector)
+    stagnation: StagnationDetector = msgspec.field(default_factory=StagnationDetector)
+    poll: PollDetector = msgspec.field(default_factory=PollDetector)
     planning_loop: PlanningLoop = msgspec.field(default_factory=PlanningLoop)
     announce_no_action: AnnounceNoAction = msgspec.field(default_factory=AnnounceNoAction)
     text_loop: TextLoop = msgspec.field(default_factory=TextLoop)
-    restated: Restated = msgspec.field(default_factory=Restated)
-    monologue: Monologue = msgspec.field(default_factory=Monologue)
+    restated: RestatedDetector = msgspec.field(default_factory=RestatedDetector)
+    monologue: MonologueDetector = msgspec.field(default_factory=MonologueDetector)
     unproven_claim: UnprovenClaim = msgspec.field(default_factory=UnprovenClaim)
     stalled_call: StalledCall = msgspec.field(default_factory=StalledCall)
     stalled_turn: StalledTurn = msgspec.field(default_factory=StalledTurn)
@@ -70,7 +70,7 @@ class Detectors(msgspec.Struct):
                 setattr(self, name, type(new)())
 
 
-KINDS: dict[str, type[Detector]] = get_type_hints(Detectors)
+KINDS: dict[str, type[PatternDetector]] = get_type_hints(AgentDetectors)
 """Detector class by pattern, in the order of precedence."""
 
 FIELDS: dict[type, str] = {kind: name for name, kind in KINDS.items()}
@@ -91,11 +91,11 @@ _NEW = {name: kind() for name, kind in KINDS.items() if kind.__struct_fields__ a
 
 def _names(hook: str) -> list[str]:
     """Patterns whose detectors override a hook, sorted by `reported`."""
-    kinds = [kind for kind in KINDS.values() if getattr(kind, hook) is not getattr(Detector, hook)]
+    kinds = [kind for kind in KINDS.values() if getattr(kind, hook) is not getattr(PatternDetector, hook)]
     return [FIELDS[kind] for kind in sorted(kinds, key=lambda kind: kind.reported)]
 
 
-def _interested_in(hook: str) -> Callable[[Detectors], tuple[Detector, ...]]:
+def _interested_in(hook: str) -> Callable[[AgentDetectors], tuple[PatternDetector, ...]]:
     """Getter of the detectors that override a hook, sorted by `reported`."""
     names = _names(hook)
     if len(names) == 1:
@@ -123,7 +123,7 @@ ON_USER = _interested_in("on_user")
 ON_DUE = _interested_in("on_due")
 ON_OVERDUE = _interested_in("on_overdue")
 
-FINISH_HOOKS: dict[tuple[bool, bool], Callable[[Detectors], tuple[Detector, ...]]] = {
+FINISH_HOOKS: dict[tuple[bool, bool], Callable[[AgentDetectors], tuple[PatternDetector, ...]]] = {
     (repeated, program): attrgetter(
         *(
             name

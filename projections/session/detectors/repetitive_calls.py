@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ....rules.behaviour import BehaviourRules
-from ....schemas.vocabulary import Pattern, ToolClass
+from ....schemas.vocabulary import PatternType, ToolClass
 from ...calls.tool_class import moves_on
 from ...emitter import MAX_CAUSES
-from ..records import Context, Sighting
+from ..records import EventContext, PatternSighting
 from ..steps import MAY_HAVE_CHANGED, NEWS, PAUSED, WAITED, FinishedStep
-from .detector import Detector, Finished
+from .detector import FinishedCall, PatternDetector
 
 EMPTY_BYTES = 2
 """Length of an empty text in JSON: such a result says nothing of what was done."""
@@ -17,7 +17,7 @@ BARE_BYTES = 80
 """A shorter result of a call that moves something on says no more than that it has done so."""
 
 
-class RepetitiveCalls(Detector, array_like=True):
+class RepetitiveCalls(PatternDetector, array_like=True):
     """Detector of a call that is repeated with the same result; it searches the window of steps, and counts nothing.
 
     Holds when the same call gave the same result in several steps since the last progress, with other steps between or
@@ -35,7 +35,7 @@ class RepetitiveCalls(Detector, array_like=True):
     a switch that is turned to and fro between other readings.
     """
 
-    pattern = Pattern.REPETITIVE_CALLS
+    pattern = PatternType.REPETITIVE_CALLS
     ends_with = "another result, or progress"
     texts = (
         "{request} was called {count} times and gave the same result each time. Use what it said, or ask for something "
@@ -57,7 +57,7 @@ class RepetitiveCalls(Detector, array_like=True):
     ended_by_progress = ended_by_call = outgrown = True
     finishes = "repeated"
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count the steps in which the call gave this result, since a different result or progress."""
         verdict, call = done.verdict, done.call
         if call.waits or (verdict.failed and not (verdict.answer and call.runs)):
@@ -88,7 +88,7 @@ class RepetitiveCalls(Detector, array_like=True):
         severity = _severity(len(repeats), between, rules)
         if severity:
             repeats.reverse()
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, last.call, len(repeats),
                 [one.tool_name for one in repeats[-MAX_CAUSES:]], [one.event_id for one in repeats],
                 "use the result, or take another step", since_ms=repeats[0].at_ms,
@@ -99,7 +99,7 @@ class RepetitiveCalls(Detector, array_like=True):
             ctx.sightings.append(seen)
 
 
-def _moves_on(done: Finished) -> bool:
+def _moves_on(done: FinishedCall) -> bool:
     """Whether each call moves something on by one, and the result says no more than that."""
     call = done.call
     return done.verdict.size <= BARE_BYTES and not call.runs and moves_on(call.tool_name, call.request.shown)

@@ -8,14 +8,14 @@ from zlib import crc32
 import msgspec
 import orjson
 
-from ....schemas.vocabulary import Pattern, ToolClass
+from ....schemas.vocabulary import PatternType, ToolClass
 from ...calls.fingerprints import digest
 from ...calls.tool_class import reads_by_sql
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, OpenCall, Sighting
+from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
 from ..shown_lines import MAX_ECHO_BYTES, MAX_NOTHING_BYTES, NO_LINES
 from ..steps import PAUSED, WAITED
-from .detector import Detector, Finished
+from .detector import FinishedCall, PatternDetector
 
 TELLING_BYTES = 12
 """A shorter result is known only if the call before gave the same one."""
@@ -42,7 +42,7 @@ _PLACE = re.compile(r"(?:page|offset|cursor|skip|limit|start)[=/]", re.IGNORECAS
 _NUMBERED = re.compile(r"(?:id|ids|nr|no|number|key|code|sku)\Z")
 
 
-def frames_of(call: OpenCall, size: int) -> set[int]:
+def frames_of(call: CallRecord, size: int) -> set[int]:
     """Checksums of what is left of a request without one name in it, for each of its names.
 
     Names are words that stand for a thing: a path, an address, a host, an id, a city; not free text, and no place in a
@@ -85,7 +85,7 @@ def _is_address(word: str) -> bool:
     return has_name and len(word) <= MAX_NAME_CHARS and not _PLACE.search(word)
 
 
-class Reread(Detector, array_like=True):
+class RereadDetector(PatternDetector, array_like=True):
     """Detector of reads whose lines were all seen before: second passes, overlapping windows.
 
     Holds when reads in a row bring no line that the session has not seen, by a sketch of the lines. Results below
@@ -104,7 +104,7 @@ class Reread(Detector, array_like=True):
         named: how many of them went through things by name.
     """
 
-    pattern = Pattern.REREAD
+    pattern = PatternType.REREAD
     ends_with = "news, or progress"
     texts = (
         "The last {count} reads showed nothing that you have not seen before, the last one {request}. Work with what "
@@ -123,12 +123,12 @@ class Reread(Detector, array_like=True):
     frames: list[int] = []
     named: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a result with news has reset the count."""
         del active, ctx
         return not self.count
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a read without news; news reset the count."""
         verdict, call = done.verdict, done.call
         before, self.last = self.last, verdict.result
@@ -157,7 +157,7 @@ class Reread(Detector, array_like=True):
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
         severity = ctx.rules.behaviour.reread.step(self.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, 0, self.count, [call.tool_name], self.event_ids, "act on what has been read",
                 since_ms=self.since_ms,
             )  # fmt: skip
@@ -193,7 +193,7 @@ class ToolAnswers(msgspec.Struct, array_like=True):
     frames: list[int] = []
 
 
-class Stagnation(Detector, array_like=True):
+class StagnationDetector(PatternDetector, array_like=True):
     """Detector of a tool that answers other requests with an answer already seen.
 
     Holds when a tool (of a shell: one program) gives answers that it has given before, to requests with other
@@ -209,7 +209,7 @@ class Stagnation(Detector, array_like=True):
         tools: the latest tools that answered, the one that answered last at the end.
     """
 
-    pattern = Pattern.STAGNATION
+    pattern = PatternType.STAGNATION
     ends_with = "another answer of the tool, or progress"
     texts = (
         "{count} different requests to {tool_name} brought answers that you already had, the last one {request}. Other "
@@ -222,12 +222,12 @@ class Stagnation(Detector, array_like=True):
 
     tools: list[ToolAnswers] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a new answer has reset the count."""
         del ctx
         return all(digest(one.tool.encode()) != active.fingerprint or not one.count for one in self.tools)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a known answer to another request; a new answer resets the count of the tool."""
         verdict, call = done.verdict, done.call
         if (verdict.failed and not verdict.answer) or call.waits or call.tool_class in _EXEMPT_CLASSES:
@@ -269,7 +269,7 @@ class Stagnation(Detector, array_like=True):
         known.calls = [*known.calls[1 - MAX_CAUSES :], call.fingerprint]
         severity = ctx.rules.behaviour.stagnation.step(known.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, digest(tool.encode()), int(known.count), [call.tool_name], known.event_ids,
                 "use the answer, or look elsewhere", since_ms=known.since_ms,
             )  # fmt: skip
@@ -303,7 +303,7 @@ class GrowingCommand(msgspec.Struct, array_like=True):
     since_ms: int = 0
 
 
-class SelfAppending(Detector, array_like=True):
+class SelfAppending(PatternDetector, array_like=True):
     """Detector of a command that grows by a word at each call and brings no news.
 
     Holds when each command of a tool contains the one before, with something added at its end or its start as words
@@ -317,7 +317,7 @@ class SelfAppending(Detector, array_like=True):
         commands: the latest command of each tool.
     """
 
-    pattern = Pattern.SELF_APPENDING
+    pattern = PatternType.SELF_APPENDING
     ends_with = "news, or another command"
     texts = (
         "{tool_name} was called {count} times with a command that only grew, the last one {request}, and it brought "
@@ -330,12 +330,12 @@ class SelfAppending(Detector, array_like=True):
 
     commands: list[GrowingCommand] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the command has stopped growing."""
         del ctx
         return all(digest(one.tool_name.encode()) != active.fingerprint or one.count < 2 for one in self.commands)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Compare the command with the one before."""
         call = done.call
         if not (text := call.request.command()):
@@ -356,7 +356,7 @@ class SelfAppending(Detector, array_like=True):
         known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], done.event.id]
         severity = ctx.rules.behaviour.self_appending.step(known.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, digest(call.tool_name.encode()), known.count, [call.tool_name],
                 known.event_ids, "start afresh with one simple command", since_ms=known.since_ms,
             )  # fmt: skip

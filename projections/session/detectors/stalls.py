@@ -17,13 +17,13 @@ import msgspec
 
 from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
-from ....schemas.vocabulary import Pattern, Status
+from ....schemas.vocabulary import CallStatus, PatternType
 from ...calls.errors import neutral_reason
 from ...calls.tool_class import asks_person, delegates
 from ..appended import is_appended
-from ..records import ActivePattern, Context, OpenCall, Sighting
-from .detector import Detector, Finished
-from .talk import Monologue
+from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
+from .detector import FinishedCall, PatternDetector
+from .talk import MonologueDetector
 
 MAX_OVERDUE = 16
 
@@ -52,7 +52,7 @@ class OverdueCall(msgspec.Struct, array_like=True):
     stated: bool = False
 
 
-class StalledCall(Detector, array_like=True):
+class StalledCall(PatternDetector, array_like=True):
     """Detector of calls past their deadline, until they finish or the model moves on.
 
     Holds at multiples of the stated deadline, or of ten minutes of a publisher that ends its turns; of a deadline that
@@ -69,7 +69,7 @@ class StalledCall(Detector, array_like=True):
         ignored_before: calls begun before this time (milliseconds) were cut off: the user spoke, a turn began or ended.
     """
 
-    pattern = Pattern.STALLED_CALL
+    pattern = PatternType.STALLED_CALL
     ends_with = "the finish of the call, or the model moving on"
     texts = (
         "{request} has not answered for {seconds} seconds and is past its deadline. See whether it still runs, or go on "
@@ -85,20 +85,20 @@ class StalledCall(Detector, array_like=True):
     overdue: list[OverdueCall] = []
     ignored_before: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the call is no longer tracked."""
         del ctx
         return all(late.fingerprint != active.fingerprint for late in self.overdue)
 
-    def on_failure(self, done: Finished, ctx: Context) -> None:
+    def on_failure(self, done: FinishedCall, ctx: EventContext) -> None:
         """Track a call that an appended finish has closed at its deadline."""
         if is_appended(done.event):
             self.on_overdue(done.call, ctx)
 
-    def on_overdue(self, call: OpenCall, ctx: Context) -> None:
+    def on_overdue(self, call: CallRecord, ctx: EventContext) -> None:
         """Track the call until its real finish, unless the model has moved on."""
         state = ctx.state
-        moved_on = state.steps.number > call.step or state.detector(Monologue).spoken
+        moved_on = state.steps.number > call.step or state.detector(MonologueDetector).spoken
         takes_time = asks_person(call.tool_name) or (delegates(call.tool_name) and not call.deadline_stated)
         if call.started_ms < self.ignored_before or moved_on or takes_time:
             return
@@ -123,14 +123,14 @@ class StalledCall(Detector, array_like=True):
         """Stop tracking the overdue calls of an agent that calls a tool or writes a message."""
         self.overdue = [late for late in self.overdue if late.agent_id != agent_id]
 
-    def due(self, ctx: Context) -> int:
+    def due(self, ctx: EventContext) -> int:
         """Time of the next multiple of a deadline, milliseconds; 0 never."""
         if not self.overdue:
             return 0
         rules = ctx.rules.behaviour
         return min((due for late in self.overdue if (due := _call_due(late, rules))), default=0)
 
-    def on_due(self, ctx: Context) -> None:
+    def on_due(self, ctx: EventContext) -> None:
         """Report the calls that have reached a further multiple of their deadlines."""
         rules = ctx.rules.behaviour
         for late in self.overdue:
@@ -138,16 +138,16 @@ class StalledCall(Detector, array_like=True):
                 late.multiple = rules.stalled_call.rung_after(late.multiple)
                 self._report(late, ctx)
 
-    def on_turn_start(self, ctx: Context) -> None:
+    def on_turn_start(self, ctx: EventContext) -> None:
         """Cut off all calls begun before now."""
         self._ignore_before(ctx.emit.at)
 
-    def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
+    def on_turn_over(self, ctx: EventContext, *, ended: bool) -> None:
         """Cut off all calls of the turn, if it has ended."""
         if ended:
             self._ignore_before(ctx.emit.at + 1)
 
-    def on_user(self, ctx: Context) -> None:
+    def on_user(self, ctx: EventContext) -> None:
         """Cut off all calls begun before now."""
         self._ignore_before(ctx.emit.at)
 
@@ -155,10 +155,10 @@ class StalledCall(Detector, array_like=True):
         self.ignored_before = at
         self.overdue = []
 
-    def _report(self, late: OverdueCall, ctx: Context) -> None:
+    def _report(self, late: OverdueCall, ctx: EventContext) -> None:
         severity = ctx.rules.behaviour.stalled_call.step(late.multiple)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, late.fingerprint, late.multiple, [late.tool_name],
                 [late.event_id, ctx.emit.cause], "stop waiting for the call", since_ms=late.started_ms,
                 agent_id=late.agent_id, for_model=late.stated, for_user=True,
@@ -166,7 +166,7 @@ class StalledCall(Detector, array_like=True):
             ctx.sightings.append(seen)
 
 
-class StalledTurn(Detector, array_like=True):
+class StalledTurn(PatternDetector, array_like=True):
     """Detector of silence in the open turn, and of turns that take too long.
 
     Holds at multiples of the longest allowed silence, of a publisher known to end its turns, while no call is open. A
@@ -185,7 +185,7 @@ class StalledTurn(Detector, array_like=True):
         duration_reported: latest multiple of the longest allowed turn that was reported.
     """
 
-    pattern = Pattern.STALLED_TURN
+    pattern = PatternType.STALLED_TURN
     ends_with = "any sign of life"
     texts = (
         "Nothing has come for {seconds} seconds in this turn. Go on, or end the turn.",
@@ -208,12 +208,12 @@ class StalledTurn(Detector, array_like=True):
     silence_reported: int = 0
     duration_reported: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether an event of the conversation, or the end of the turn, has ended the stall."""
         del ctx
         return not (self.silence_reported if active.fingerprint == _SILENCE else self.duration_reported)
 
-    def restart_silence(self, event: ev.Event, ctx: Context, *, waits: Sequence[object]) -> None:
+    def restart_silence(self, event: ev.Event, ctx: EventContext, *, waits: Sequence[object]) -> None:
         """Restart the measured silence at an event; `waits`: calls or questions, during which none is measured."""
         self.last_sign = event.id
         turn = ctx.state.turn
@@ -224,7 +224,7 @@ class StalledTurn(Detector, array_like=True):
             is_models_turn = event.granted
         self.silent_since = ctx.emit.at if is_models_turn else 0
 
-    def due(self, ctx: Context) -> int:
+    def due(self, ctx: EventContext) -> int:
         """Time of the next multiple of the longest silence or the longest turn, milliseconds; 0 never."""
         rules = ctx.rules.behaviour
         silence = self._silence_due(rules) if self.silent_since else 0
@@ -233,7 +233,7 @@ class StalledTurn(Detector, array_like=True):
         duration = self._duration_due(ctx.state.turn.since_ms, rules)
         return min(silence, duration) if silence and duration else silence or duration
 
-    def on_due(self, ctx: Context) -> None:
+    def on_due(self, ctx: EventContext) -> None:
         """Report a silence, and a turn, that has reached a further multiple."""
         rules, turn, at = ctx.rules.behaviour, ctx.state.turn, ctx.emit.at
         if 0 < self._silence_due(rules) <= at:
@@ -243,12 +243,12 @@ class StalledTurn(Detector, array_like=True):
             self.duration_reported = rules.stalled_turn.rung_after(self.duration_reported)
             self._report(_DURATION, self.duration_reported, ctx)
 
-    def on_turn_start(self, ctx: Context) -> None:
+    def on_turn_start(self, ctx: EventContext) -> None:
         """Reset the reported duration."""
         del ctx
         self.duration_reported = 0
 
-    def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
+    def on_turn_over(self, ctx: EventContext, *, ended: bool) -> None:
         """Reset the reported duration, if the turn has ended."""
         del ctx
         if ended:
@@ -267,11 +267,11 @@ class StalledTurn(Detector, array_like=True):
             return 0
         return since + int(limit * 1000) * multiple
 
-    def _report(self, kind: int, multiple: int, ctx: Context) -> None:
+    def _report(self, kind: int, multiple: int, ctx: EventContext) -> None:
         severity, turn = ctx.rules.behaviour.stalled_turn.step(multiple), ctx.state.turn
         if severity:
             since, begun = (self.silent_since, self.last_sign) if kind == _SILENCE else (turn.since_ms, turn.event_id)
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, kind, multiple, [done.tool_name for done in list(ctx.state.steps.window)[-1:]],
                 [begun, ctx.emit.cause], "go on, or end the turn", since_ms=since,
                 variant="" if kind == _SILENCE else "long",
@@ -288,7 +288,7 @@ def _was_answered(event: ev.ToolCallFinished) -> bool:
     error = event.error
     if error is not None and error.type and neutral_reason(error.type):
         return False
-    return event.status is not Status.CANCELLED and not is_appended(event)
+    return event.status is not CallStatus.CANCELLED and not is_appended(event)
 
 
 def _call_due(late: OverdueCall, rules: BehaviourRules) -> int:

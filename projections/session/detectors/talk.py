@@ -9,12 +9,12 @@ from zlib import crc32
 
 import msgspec
 
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...emitter import MAX_CAUSES
 from ...snapshot import PackedValue
 from ..novelty import RecentHashes
-from ..records import ActivePattern, Context, OpenCall, Sighting
-from .detector import Detector, Message
+from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
+from .detector import PatternDetector, SpokenText
 
 SHINGLE_WORDS = 4
 MIN_WORDS = 8
@@ -72,7 +72,7 @@ class LatestWords(PackedValue):
 _NO_WORDS = LatestWords()
 
 
-class Monologue(Detector, array_like=True):
+class MonologueDetector(PatternDetector, array_like=True):
     """Detector of messages in a row without a call or any input.
 
     Holds when the model writes messages and nobody speaks between: no user, report, other agent, timer or hook.
@@ -89,7 +89,7 @@ class Monologue(Detector, array_like=True):
         since_ms: time of the first of them, milliseconds.
     """
 
-    pattern = Pattern.MONOLOGUE
+    pattern = PatternType.MONOLOGUE
     ends_with = "any call, or anybody who speaks"
     notice = "The agent has written {count} messages without a call."
     texts = (
@@ -106,12 +106,12 @@ class Monologue(Detector, array_like=True):
     event_ids: list[str] = []
     since_ms: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a call or an input has reset the count."""
         del active, ctx
         return not self.spoken
 
-    def on_act(self, call: OpenCall) -> None:
+    def on_act(self, call: CallRecord) -> None:
         """Reset the count."""
         del call
         self.spoken = 0
@@ -120,7 +120,7 @@ class Monologue(Detector, array_like=True):
         """Reset the count."""
         self.spoken = 0
 
-    def on_message(self, message: Message, ctx: Context) -> None:
+    def on_message(self, message: SpokenText, ctx: EventContext) -> None:
         """Count a message."""
         if not self.spoken:
             self.since_ms, self.event_ids = ctx.emit.at, []
@@ -128,14 +128,14 @@ class Monologue(Detector, array_like=True):
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], message.event.id]
         severity = ctx.rules.behaviour.monologue.step(self.spoken)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, 0, self.spoken, (), self.event_ids, "call a tool, or hand over to the user",
                 since_ms=self.since_ms,
             )  # fmt: skip
             ctx.sightings.append(seen)
 
 
-class Restated(Detector, array_like=True):
+class RestatedDetector(PatternDetector, array_like=True):
     """Detector of messages that say again what was said, and are followed by another message instead of a call.
 
     Holds for messages of eight words and more of which a share (`restated_share`) of the sequences of four words was
@@ -153,7 +153,7 @@ class Restated(Detector, array_like=True):
         latest: words of that message.
     """
 
-    pattern = Pattern.RESTATED
+    pattern = PatternType.RESTATED
     ends_with = "a message that says something new, a call, or anybody who speaks"
     texts = (
         "Your last messages say again what you have said before, {count} times now, and no call followed. Take the next "
@@ -171,12 +171,12 @@ class Restated(Detector, array_like=True):
     since_ms: int = 0
     latest: LatestWords = _NO_WORDS
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the count was reset."""
         del active, ctx
         return not self.count
 
-    def on_act(self, call: OpenCall) -> None:
+    def on_act(self, call: CallRecord) -> None:
         """Drop the latest message: a call has followed it."""
         del call
         if self.latest_id:
@@ -188,14 +188,14 @@ class Restated(Detector, array_like=True):
             self.said.add(self.latest.sequences())
         self.count, self.latest_id, self.event_ids, self.latest = 0, "", [], _NO_WORDS
 
-    def on_message(self, message: Message, ctx: Context) -> None:
+    def on_message(self, message: SpokenText, ctx: EventContext) -> None:
         """Count the message before if it was a restatement, now that no call has followed it."""
         event = message.event
         if self.latest_id:
             self._judge_latest(ctx)
         self.latest_id, self.latest = event.id, LatestWords(event.text or "")
 
-    def _judge_latest(self, ctx: Context) -> None:
+    def _judge_latest(self, ctx: EventContext) -> None:
         """Compare the latest message with what was said before it."""
         sequences = self.latest.sequences()
         known = len(sequences) - len(self.said.new_of(sequences))
@@ -208,7 +208,7 @@ class Restated(Detector, array_like=True):
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], self.latest_id]
         severity = ctx.rules.behaviour.restated.step(self.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, 0, self.count, (), self.event_ids, "make the next call, or end the turn",
                 since_ms=self.since_ms,
             )  # fmt: skip

@@ -11,10 +11,10 @@ from collections import Counter
 from zlib import crc32
 
 from ....schemas.events import ModelText
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
-from .detector import Detector, Message
+from ..records import ActivePattern, EventContext, PatternSighting
+from .detector import PatternDetector, SpokenText
 
 MAX_TEXT_BLOCKS = 64
 """Maximum number of text blocks remembered, as digests."""
@@ -37,7 +37,7 @@ _BREAK = re.compile(r"[.!?;:…。！？](?:\s+|$)|\n")
 """End of a sentence, or of a line."""
 
 
-class TextLoop(Detector, array_like=True):
+class TextLoop(PatternDetector, array_like=True):
     """Detector of a text block that is repeated within a message or across messages, thoughts included.
 
     Holds when a sentence or line of prose stands several times in what the model wrote since the last news or input.
@@ -54,7 +54,7 @@ class TextLoop(Detector, array_like=True):
         repeated: digest of the block that the latest message repeated; 0 none.
     """
 
-    pattern = Pattern.TEXT_LOOP
+    pattern = PatternType.TEXT_LOOP
     ends_with = "another message, or news"
     notice = "The agent has written the same text {count} times."
     texts = (
@@ -71,7 +71,7 @@ class TextLoop(Detector, array_like=True):
     since_ms: int = 0
     repeated: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the latest message repeats a different block or none."""
         del ctx
         return self.repeated != active.fingerprint
@@ -87,7 +87,7 @@ class TextLoop(Detector, array_like=True):
         """Reset the counts."""
         self.on_news()
 
-    def on_text(self, message: Message, ctx: Context) -> None:
+    def on_text(self, message: SpokenText, ctx: EventContext) -> None:
         """Count the blocks of a message, and report the block that was repeated most often since the last reset."""
         said, event = self.said, message.event
         if not said:
@@ -107,7 +107,7 @@ class TextLoop(Detector, array_like=True):
         severity = ctx.rules.behaviour.text_loop.step(most)
         self.repeated = worst if severity else 0
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, worst, most, (), self.event_ids, "say something new or act",
                 since_ms=self.since_ms, proven=True,
             )  # fmt: skip

@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import msgspec
 
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, OpenCall, SessionRecord, Sighting
-from .detector import Detector, Message
+from ..records import ActivePattern, CallRecord, EventContext, PatternSighting, SessionRecord
+from .detector import PatternDetector, SpokenText
 
 MAX_NAMED_TOOLS = 8
 MAX_TEXT_CHARS = 4000
@@ -32,7 +32,7 @@ class NamedTool(msgspec.Struct, array_like=True):
     since_ms: int = 0
 
 
-class ToolAvoidance(Detector, array_like=True):
+class ToolAvoidance(PatternDetector, array_like=True):
     """Detector of a tool that exists, is named and is not called.
 
     Holds when the model names the tool in sentences that announce work, or violated policies name it.
@@ -45,7 +45,7 @@ class ToolAvoidance(Detector, array_like=True):
         named: the latest of these tools.
     """
 
-    pattern = Pattern.TOOL_AVOIDANCE
+    pattern = PatternType.TOOL_AVOIDANCE
     ends_with = "a call of the tool"
     texts = (
         "{required_tool} was named {count} times and not called. If it is what you need, call it.",
@@ -56,24 +56,24 @@ class ToolAvoidance(Detector, array_like=True):
 
     named: list[NamedTool] = []
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the tool has been called, or was dropped from the list."""
         del ctx
         return all(digest(one.tool_name.encode()) != active.fingerprint for one in self.named)
 
-    def on_act(self, call: OpenCall) -> None:
+    def on_act(self, call: CallRecord) -> None:
         """Reset the count of the called tool."""
         if self.named:
             self.named = [one for one in self.named if one.tool_name != call.tool_name]
 
-    def on_message(self, message: Message, ctx: Context) -> None:
+    def on_message(self, message: SpokenText, ctx: EventContext) -> None:
         """Count the tools named by the publisher's `mentions`, and the session's tools in announcing sentences."""
         event = message.event
         if message.announces or (event.mentions and event.text is None and event.announces is None):
             for tool_name in _tools_of(message, ctx.state):
                 self.name(tool_name, ctx.emit.at, ctx)
 
-    def name(self, tool_name: str, at: int, ctx: Context) -> None:
+    def name(self, tool_name: str, at: int, ctx: EventContext) -> None:
         """Count one more mention of a tool at a time in milliseconds, and report it at a step of the ladder."""
         tools = self.named
         known = next((one for one in tools if one.tool_name == tool_name), None)
@@ -85,14 +85,14 @@ class ToolAvoidance(Detector, array_like=True):
         known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], ctx.emit.cause]
         severity = ctx.rules.behaviour.tool_avoidance.step(known.count)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, digest(tool_name.encode()), known.count, [tool_name], known.event_ids,
                 f"call {tool_name}", required_tool=tool_name, since_ms=known.since_ms,
             )  # fmt: skip
             ctx.sightings.append(seen)
 
 
-def _tools_of(message: Message, state: SessionRecord) -> list[str]:
+def _tools_of(message: SpokenText, state: SessionRecord) -> list[str]:
     event = message.event
     mentions = event.mentions
     found = list(dict.fromkeys(mentions[:MAX_NAMED_TOOLS])) if mentions else []

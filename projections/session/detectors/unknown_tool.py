@@ -5,14 +5,14 @@ The names may differ, and other calls may come in between.
 
 from __future__ import annotations
 
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...calls.errors import is_unknown_tool
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
-from .detector import Detector, Finished
+from ..records import ActivePattern, EventContext, PatternSighting
+from .detector import FinishedCall, PatternDetector
 
 
-class UnknownTool(Detector, array_like=True):
+class UnknownTool(PatternDetector, array_like=True):
     """Detector of calls to tools that do not exist.
 
     Holds when steps with such calls follow one another within a window of steps, whatever lies between.
@@ -29,7 +29,7 @@ class UnknownTool(Detector, array_like=True):
         since_ms: start of the first of these calls, milliseconds.
     """
 
-    pattern = Pattern.UNKNOWN_TOOL
+    pattern = PatternType.UNKNOWN_TOOL
     ends_with = "a window of steps without a call to a tool that does not exist"
     texts = (
         "There is no tool {tool_name}; {count} calls named tools that do not exist. Use a tool from the list you were "
@@ -48,12 +48,12 @@ class UnknownTool(Detector, array_like=True):
     event_ids: list[str] = []
     since_ms: int = 0
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the count is zero."""
         del active, ctx
         return not self.calls
 
-    def on_failure(self, done: Finished, ctx: Context) -> None:
+    def on_failure(self, done: FinishedCall, ctx: EventContext) -> None:
         """Count a call that failed because the tool does not exist, and remove the tool from the session's tools."""
         call, told = done.call, done.verdict.told
         if told is None or not is_unknown_tool(call.tool_name, told.type, told.code, told.message):
@@ -71,7 +71,7 @@ class UnknownTool(Detector, array_like=True):
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
         severity = rules.unknown_tool.step(self.calls)
         if severity:
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, 0, self.calls, self.tools, self.event_ids, "use a tool that is on the list",
                 since_ms=self.since_ms, proven=True,
             )  # fmt: skip

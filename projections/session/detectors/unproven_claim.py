@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import PatternType
 from ...calls.fingerprints import digest
-from ..records import ActivePattern, Context, OpenCall, Sighting
-from .detector import Detector, Finished, Message
+from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
+from .detector import FinishedCall, PatternDetector, SpokenText
 
 MAX_TEXT_CHARS = 2000
 _RUNNERS = frozenset(
@@ -40,7 +40,7 @@ _FAILS = re.compile(r"\b(?:still|one|two|\d{1,4}|which|that|it) fails?\b|\bfaili
 """A message that says what fails makes no false claim."""
 
 
-class UnprovenClaim(Detector, array_like=True):
+class UnprovenClaim(PatternDetector, array_like=True):
     """Detector of a final text that says that tests, a build or checks pass, although the last check failed.
 
     Holds at the end of a turn whose last message claims it, without a doubt in the sentence, when the latest check that
@@ -57,7 +57,7 @@ class UnprovenClaim(Detector, array_like=True):
         reported_claim: whether the claim was reported and not yet refuted.
     """
 
-    pattern = Pattern.UNPROVEN_CLAIM
+    pattern = PatternType.UNPROVEN_CLAIM
     ends_with = "a check that passes, or a user message"
     notice = "The agent says that checks pass, but the last one that was run, {required_tool}, failed."
     texts = (
@@ -73,17 +73,17 @@ class UnprovenClaim(Detector, array_like=True):
     claimed: str = ""
     reported_claim: bool = False
 
-    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+    def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a check has passed since."""
         del active, ctx
         return not self.reported_claim
 
-    def on_act(self, call: OpenCall) -> None:
+    def on_act(self, call: CallRecord) -> None:
         """Forget the claim: the work goes on."""
         del call
         self.claimed = ""
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_finish(self, done: FinishedCall, ctx: EventContext) -> None:
         """Remember how the latest check ended."""
         del ctx
         call = done.call
@@ -93,7 +93,7 @@ class UnprovenClaim(Detector, array_like=True):
         self.failed_check = call.request.summary() if failed else ""
         self.reported_claim = self.reported_claim and failed
 
-    def on_message(self, message: Message, ctx: Context) -> None:
+    def on_message(self, message: SpokenText, ctx: EventContext) -> None:
         """Look for a claim in a message that follows a failed check."""
         del ctx
         self.claimed = ""
@@ -109,13 +109,13 @@ class UnprovenClaim(Detector, array_like=True):
                 self.claimed = message.event.id
                 return
 
-    def on_turn(self, ctx: Context) -> None:
+    def on_turn(self, ctx: EventContext) -> None:
         """Report a claim with which the turn ends."""
         claimed, self.claimed = self.claimed, ""
         severity = ctx.rules.behaviour.unproven_claim.step(1) if claimed else 0
         if severity:
             self.reported_claim = True
-            seen = Sighting(
+            seen = PatternSighting(
                 self.pattern, severity, digest(claimed.encode()), 1, (), [claimed], "run the check again",
                 required_tool=self.failed_check,
             )  # fmt: skip

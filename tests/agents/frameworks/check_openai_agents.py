@@ -20,7 +20,7 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 from trustfold.guard import SyncToolGuard
-from trustfold.integrations.openai_agents import TrustfoldHooks
+from trustfold.integrations.openai_agents import TrustfoldRunHooks
 
 set_tracing_disabled(disabled=True)
 NUMBERS = itertools.count()
@@ -105,7 +105,7 @@ ways = pytest.mark.parametrize("how", ["sync", "async", "stream"])
 @ways
 def test_calls_of_one_message_are_one_step(how):
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     steps = [("look", {"place": "a"}), ("look", {"place": "b"})], [("look", {"place": "c"})], "Done."
     run(Agent(name="a", model=Scripted(*steps), tools=hooks.guarded([look])), how, hooks, "find it, please")
     assert step_sizes(guard) == [2, 1]
@@ -115,7 +115,7 @@ def test_calls_of_one_message_are_one_step(how):
 @ways
 def test_a_shortened_history_is_told_once(how):
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     history = [
         {"type": "compaction", "id": "cmp-1", "encrypted_content": "x"},
         {"role": "user", "content": "go"},
@@ -128,7 +128,7 @@ def test_a_shortened_history_is_told_once(how):
 @ways
 def test_a_run_is_told(how):
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     agent = Agent(name="a", model=Scripted([("look", {"place": "a"})], "Done."), tools=hooks.guarded([look]))
     result = run(agent, how, hooks)
     assert (result.final_output, outputs(result)) == ("Done.", ["nothing at a"])
@@ -143,7 +143,7 @@ def test_a_run_is_told(how):
 @ways
 def test_a_failure_that_the_framework_hides_is_seen(how):
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     bare = run(Agent(name="a", model=Scripted([("fail", {"place": "a"})], "Done."), tools=[fail]), how, None)
     agent = Agent(name="a", model=Scripted([("fail", {"place": "a"})], "Done."), tools=hooks.guarded([fail]))
     assert outputs(run(agent, how, hooks)) == outputs(bare)
@@ -153,7 +153,7 @@ def test_a_failure_that_the_framework_hides_is_seen(how):
 
 def test_arguments_that_do_not_fit_are_the_model_s_failure():
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     steps = [("look", {"nowhere": 1}), ("look", "no json")]
     bare = run(Agent(name="a", model=Scripted(steps, "Done."), tools=[look]), "async", None)
     agent = Agent(name="a", model=Scripted(steps, "Done."), tools=hooks.guarded([look]))
@@ -164,7 +164,7 @@ def test_arguments_that_do_not_fit_are_the_model_s_failure():
 @ways
 def test_an_exception_of_the_tool_is_raised_as_without_us(how):
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     caught = []
     for tools, given in (([raises], None), (hooks.guarded([raises]), hooks)):
         with pytest.raises(Exception) as info:  # noqa: PT011 - whatever the framework makes of it
@@ -177,7 +177,7 @@ def test_an_exception_of_the_tool_is_raised_as_without_us(how):
 @ways
 def test_a_loop_is_said_in_the_next_request_and_once(how):
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     model = Scripted(*[[("look", {"place": "a"})]] * 3, "So be it.")
     result = run(Agent(name="a", model=model, tools=hooks.guarded([look])), how, hooks)
     assert [asked.count(SAME_RESULT) for asked in model.asked] == [0, 0, 0, 1]
@@ -189,7 +189,7 @@ def test_a_loop_is_said_in_the_next_request_and_once(how):
 def test_a_blocked_tool_is_refused_with_the_reason(how):
     guard = new_guard()
     block(guard, "look")
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     agent = Agent(name="a", model=Scripted([("look", {"place": "a"})], "Done."), tools=hooks.guarded([look]))
     told = outputs(run(agent, how, hooks))[0]
     assert "it deleted a table" in told
@@ -201,7 +201,7 @@ def test_a_blocked_tool_is_refused_with_the_reason(how):
 def test_approval_is_the_framework_s_own(how, granted):
     guard = new_guard()
     escalate(guard, "look")
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     agent = Agent(name="a", model=Scripted([("look", {"place": "a"})], "Done."), tools=hooks.guarded([look]))
     result = run(agent, how, hooks)
     assert [item.name for item in result.interruptions] == ["look"]
@@ -224,7 +224,7 @@ def test_approval_is_the_framework_s_own(how, granted):
 def test_a_run_that_was_stored_goes_on_without_telling_again():
     guard = new_guard()
     escalate(guard, "look")
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     agent = Agent(name="a", model=Scripted([("look", {"place": "a"})], "Done."), tools=hooks.guarded([look]))
 
     async def main():
@@ -243,7 +243,7 @@ def test_a_run_that_was_stored_goes_on_without_telling_again():
 def test_what_the_framework_would_ask_about_by_itself_is_not_asked():
     guard = new_guard()
     escalate(guard, "other")
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
 
     @function_tool
     def count(times: int = 3) -> str:
@@ -258,7 +258,7 @@ def test_what_the_framework_would_ask_about_by_itself_is_not_asked():
 
 def test_a_tool_that_always_asks_still_does():
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
 
     @function_tool(needs_approval=True)
     def order() -> str:
@@ -273,7 +273,7 @@ def test_a_tool_that_always_asks_still_does():
 
 def test_handoffs_pass():
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     second = Agent(name="second", model=Scripted([("look", {"place": "b"})], "Second."), tools=hooks.guarded([look]))
     name = handoff(second).tool_name
     first = Agent(name="first", model=Scripted([(name, {})]), tools=hooks.guarded([look]), handoffs=[second])
@@ -286,7 +286,7 @@ def test_handoffs_pass():
 
 def test_parallel_calls_are_told_each_once():
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     calls = [("look", {"place": str(number)}) for number in range(8)]
     result = run(Agent(name="a", model=Scripted(calls, "Done."), tools=hooks.guarded([look])), "async", hooks)
     assert outputs(result) == [f"nothing at {number}" for number in range(8)]
@@ -296,7 +296,7 @@ def test_parallel_calls_are_told_each_once():
 
 def test_an_agent_as_a_tool_has_a_session_of_its_own():
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     inner = Agent(name="inner", model=Scripted([("look", {"place": "in"})], "Inner."), tools=hooks.guarded([look]))
     delegate = inner.as_tool("delegate", "Delegate.", hooks=hooks)
     outer = Agent(
@@ -309,7 +309,7 @@ def test_an_agent_as_a_tool_has_a_session_of_its_own():
 
 def test_a_conversation_of_several_runs_is_told_once():
     guard = new_guard()
-    hooks = TrustfoldHooks(guard)
+    hooks = TrustfoldRunHooks(guard)
     agent = Agent(name="a", model=Scripted("One.", "Two."), tools=hooks.guarded([look]))
 
     async def main():
@@ -324,7 +324,7 @@ def test_a_conversation_of_several_runs_is_told_once():
 def test_the_tools_of_the_user_stay_as_they_are():
     guard = new_guard()
     before = dict(vars(look))
-    made = TrustfoldHooks(guard).guarded([look])[0]
+    made = TrustfoldRunHooks(guard).guarded([look])[0]
     assert vars(look) == before
     assert (made.name, made.params_json_schema) == (look.name, look.params_json_schema)
 
@@ -333,7 +333,7 @@ def test_the_kill_switch_and_shadow():
     for options in ({"enabled": False}, {"shadow": True}):
         guard = new_guard(**options)
         block(guard, "look")
-        hooks = TrustfoldHooks(guard)
+        hooks = TrustfoldRunHooks(guard)
         model = Scripted(*[[("look", {"place": "a"})]] * 3, "Done.")
         result = run(Agent(name="a", model=model, tools=hooks.guarded([look])), "async", hooks)
         assert outputs(result) == ["nothing at a"] * 3
@@ -343,7 +343,7 @@ def test_the_kill_switch_and_shadow():
 
 def test_a_guard_that_blocks_serves_runs():
     with SyncToolGuard.in_memory(workspace_id="w1") as guard:
-        hooks = TrustfoldHooks(guard)
+        hooks = TrustfoldRunHooks(guard)
         for how in ("sync", "async"):
             agent = Agent(name="a", model=Scripted([("look", {"place": how})], "Done."), tools=hooks.guarded([look]))
             assert outputs(run(agent, how, hooks)) == [f"nothing at {how}"]

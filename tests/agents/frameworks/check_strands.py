@@ -13,7 +13,7 @@ from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard,
 from strands import Agent, ToolContext, tool
 from strands.models import Model
 from trustfold.guard import SyncToolGuard
-from trustfold.integrations.strands import TrustfoldHooks
+from trustfold.integrations.strands import TrustfoldHookProvider
 
 NUMBERS = itertools.count()
 
@@ -75,7 +75,7 @@ def asks_itself(tool_context: ToolContext) -> str:
 
 
 def agent_of(guard: Any, model: Scripted, *tools: Any, **options: Any) -> Agent:
-    hooks = [TrustfoldHooks(guard)] if guard is not None else []
+    hooks = [TrustfoldHookProvider(guard)] if guard is not None else []
     return Agent(model=model, tools=list(tools), hooks=hooks, callback_handler=None, **options)
 
 

@@ -9,10 +9,10 @@ import pytest
 from fixed_rules import TO_OPEN, Rules
 from recorded import replayed
 from story import Story
-from trustfold.history.sessions.evidence import Behind, behind
+from trustfold.history.sessions.evidence import DecisionEvidence, behind
 from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.topology import DECISION_TOPICS
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.schemas.vocabulary import PatternType
 
 URL = {"url": "https://api.example.com/data"}
 
@@ -24,7 +24,7 @@ def decided(story: Story, kind: str, **fields: Any) -> tuple[dict[str, Any], lis
     return next(one for one in every if wanted.items() <= one.items()), every
 
 
-def stands_behind(story: Story, kind: str, *, events: slice = slice(None), **fields: Any) -> Behind:
+def stands_behind(story: Story, kind: str, *, events: slice = slice(None), **fields: Any) -> DecisionEvidence:
     """What stands behind a decision of a story, of which only some events are kept."""
     decision, every = decided(story, kind, **fields)
     kept = [orjson.loads(value) for topic, value in story.records if topic == "events"][events]
@@ -117,7 +117,7 @@ def test_time_alone_has_no_events() -> None:
     assert (found.calls, found.events, found.named, found.how) == ((), (), 0, "")
 
 
-@pytest.mark.parametrize("pattern", list(Pattern))
-def test_every_pattern_says_what_ends_it(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", list(PatternType))
+def test_every_pattern_says_what_ends_it(pattern: PatternType) -> None:
     """No pattern without a way out."""
     assert KINDS[pattern].ends_with

@@ -9,21 +9,30 @@ import pytest
 from fixed_rules import TO_OPEN, Rules
 from recorded import lines_of, replayed
 from story import Story
-from trustfold.history.sessions.calls import Call, Verdict
+from trustfold.history.sessions.calls import CallVerdict, TimelineCall
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
-from trustfold.history.sessions.timeline import Decided, Decision, Item, Kind, Message, Repeats, Timeline, timeline
+from trustfold.history.sessions.timeline import (
+    ItemKind,
+    RepeatedCalls,
+    TimedDecision,
+    TimelineDecision,
+    TimelineEntries,
+    TimelineEntry,
+    TimelineMessage,
+    timeline,
+)
 from trustfold.projections.topology import DECISION_TOPICS
 
 SEARCH = {"query": "flights"}
 
 
-def told(story: Story, session: str = "s1", *, late_ms: int = 100) -> Timeline:
+def told(story: Story, session: str = "s1", *, late_ms: int = 100) -> TimelineEntries:
     """The timeline of a story, with all that is decided in it; decisions arrive `late_ms` after their time."""
     return from_lines([value for topic, value in story.records if topic == "events"], session, late_ms=late_ms)
 
 
-def from_lines(lines: list[bytes], session: str, *, late_ms: int = 100) -> Timeline:
+def from_lines(lines: list[bytes], session: str, *, late_ms: int = 100) -> TimelineEntries:
     """The timeline of a session among some lines."""
     events: list[dict[str, Any]] = [orjson.loads(line) for line in lines]
     decisions = []
@@ -31,11 +40,11 @@ def from_lines(lines: list[bytes], session: str, *, late_ms: int = 100) -> Timel
         if output.topic == "events" and output.value:
             events.append(orjson.loads(output.value))
         elif output.topic in DECISION_TOPICS and output.value:
-            decisions.append(Decided(orjson.loads(output.value), output.time_ms + late_ms))
+            decisions.append(TimedDecision(orjson.loads(output.value), output.time_ms + late_ms))
     return timeline(session, events, decisions, rules=Rules())
 
 
-def kinds(found: Timeline) -> list[str]:
+def kinds(found: TimelineEntries) -> list[str]:
     """What each entry is about."""
     return [str(item.kind) for item in found.items]
 
@@ -104,13 +113,13 @@ def test_repeats_in_a_row_are_folded_and_counted() -> None:
     story.works("search", SEARCH, result="one")
     story.works("search", SEARCH, result="two")
     found = told(story, "s1")
-    assert not [item for item in found.items if isinstance(item.what, Repeats)]
+    assert not [item for item in found.items if isinstance(item.what, RepeatedCalls)]
     story = Story()
     for _ in range(7):
         story.works("wait", SEARCH, result="same")
     events = [orjson.loads(value) for _, value in story.records]
     (folded,) = timeline("s1", events).items
-    assert isinstance(folded.what, Repeats)
+    assert isinstance(folded.what, RepeatedCalls)
     assert [call.times for call in folded.what.calls] == [1, 2, 3, 4, 5, 6, 7]
     assert folded.what.duration_ms == 700
 
@@ -189,9 +198,11 @@ def test_what_other_sessions_caused_is_told_where_it_concerns() -> None:
     story.moved(session="elsewhere").says("hello")
     story.moved(session="mine").works("deploy", {"to": "a"})
     story.moved(session="elsewhere").says("bye")
-    opened = [item.what for item in told(story, "mine").items if item.kind is Kind.CIRCUIT]
-    assert [(one.record["to"], one.elsewhere) for one in opened if isinstance(one, Decision)][:1] == [("open", True)]
-    assert not [item for item in told(story, "elsewhere").items if item.kind is Kind.CIRCUIT]
+    opened = [item.what for item in told(story, "mine").items if item.kind is ItemKind.CIRCUIT]
+    assert [(one.record["to"], one.elsewhere) for one in opened if isinstance(one, TimelineDecision)][:1] == [
+        ("open", True)
+    ]
+    assert not [item for item in told(story, "elsewhere").items if item.kind is ItemKind.CIRCUIT]
 
 
 def test_subagents_are_named() -> None:
@@ -211,7 +222,7 @@ def test_long_and_private_contents_are_shortened() -> None:
     story.event("tool_call.started", call_id="x", tool_name="read", args_digest="d1")
     found = told(story)
     said = found.items[0].what
-    assert isinstance(said, Message)
+    assert isinstance(said, TimelineMessage)
     assert len(said.text) <= 200 < (said.size or 0)
     assert said.text.endswith("…")
     assert found.calls[0].summary == "private, digest d1"
@@ -229,8 +240,8 @@ def test_a_page_is_filtered_and_turned() -> None:
     older = part_of(items, upto=last.older)
     assert [*older.items, *last.items] == list(items)
     assert (older.older, older.newer) == (None, 301)
-    assert [item.kind for item in part_of(items, only_errors=True).items] == [Kind.CALL]
-    assert part_of(items, kinds=frozenset({Kind.MESSAGE})).total == 300
+    assert [item.kind for item in part_of(items, only_errors=True).items] == [ItemKind.CALL]
+    assert part_of(items, kinds=frozenset({ItemKind.MESSAGE})).total == 300
     wanted = items[20]
     assert wanted in part_of(items, at=wanted.id).items
     assert wanted in part_of(items, only_errors=True, at=wanted.id).items
@@ -256,21 +267,21 @@ def test_recorded_sessions_are_told_whole(trace: str) -> None:
     lines = lines_of(trace)[:4000]
     events = [orjson.loads(line) for line in lines]
     decisions = [
-        Decided(orjson.loads(one.value))
+        TimedDecision(orjson.loads(one.value))
         for one in replayed([("events", line) for line in lines])
         if one.topic in DECISION_TOPICS and one.value
     ]
     for session in {one["session_id"] for one in events}:
         own = [one for one in events if one["session_id"] == session]
         found = timeline(session, own, decisions)
-        assert len([item for item in found.items if isinstance(item.what, Message)]) == sum(
+        assert len([item for item in found.items if isinstance(item.what, TimelineMessage)]) == sum(
             one["type"] in {"user.message", "model.text"} for one in own
         )
         finishes = {one["id"] for one in own if one["type"] == "tool_call.finished"}
         assert finishes == {call.finish_id for call in found.calls if call.finish_id}
         shown = {call.id for item in found.items for call in _of(item)}
         assert shown == {call.id for call in found.calls}
-        ids = {item.what.record["id"] for item in found.items if isinstance(item.what, Decision)}
+        ids = {item.what.record["id"] for item in found.items if isinstance(item.what, TimelineDecision)}
         assert {
             one.record["id"]
             for one in decisions
@@ -279,8 +290,14 @@ def test_recorded_sessions_are_told_whole(trace: str) -> None:
         assert orjson.dumps(timeline_document(found))
 
 
-def _of(item: Item) -> tuple[Call, ...]:
-    return item.what.calls if isinstance(item.what, Repeats) else (item.what,) if isinstance(item.what, Call) else ()
+def _of(item: TimelineEntry) -> tuple[TimelineCall, ...]:
+    return (
+        item.what.calls
+        if isinstance(item.what, RepeatedCalls)
+        else (item.what,)
+        if isinstance(item.what, TimelineCall)
+        else ()
+    )
 
 
 def test_verdicts_are_counted() -> None:
@@ -289,4 +306,4 @@ def test_verdicts_are_counted() -> None:
     story.works("search", SEARCH, times=2)
     story.fails("deploy")
     found = told(story)
-    assert (found.counted(Verdict.SUCCEEDED), found.counted(Verdict.FAILED, Verdict.LOST)) == (2, 1)
+    assert (found.counted(CallVerdict.SUCCEEDED), found.counted(CallVerdict.FAILED, CallVerdict.LOST)) == (2, 1)

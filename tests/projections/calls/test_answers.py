@@ -10,13 +10,13 @@ import pytest
 from fixed_rules import CallRules, Rules
 from story import Story
 from trustfold.projections.calls import keys
-from trustfold.projections.calls.classify import Failure, classify, failure_in_result, is_plain_answer
+from trustfold.projections.calls.classify import RawFailure, classify, failure_in_result, is_plain_answer
 from trustfold.projections.calls.errors import neutral_reason
 from trustfold.rules import calls
 from trustfold.rules.calls import ToolRules
 
 
-def severity_of(failure: Failure, **more: Any) -> str:
+def severity_of(failure: RawFailure, **more: Any) -> str:
     """Severity of a failure that the reporter did not judge."""
     return str(classify(failure, status="error", dangerous=False, **more))
 
@@ -30,34 +30,34 @@ def told(story: Story) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("failure", "severity"),
     [
-        (Failure(type="exit_code_1"), "validation"),
-        (Failure(type="exit_code_2", message="error: 3 tests failed"), "validation"),
-        (Failure(type="exit_code_100"), "validation"),
-        (Failure(type="exit_code_128", message="fatal: not a git repository"), "validation"),
-        (Failure(type="tool_error", message="String to replace not found in file.\nString: timeout"), "validation"),
-        (Failure(type="edit_no_match", message="Could not find the exact text in /src/timeout.ts."), "validation"),
-        (Failure(type="string_not_found"), "validation"),
-        (Failure(message="String to replace not found in file"), "validation"),
-        (Failure(type="tool_error", message="Error: not enough seats on flight HAT139"), "validation"),
-        (Failure(message="Error: gift card balance is not enough"), "validation"),
-        (Failure(type="tool_error", message="File has not been read yet. Read it first."), "validation"),
-        (Failure(type="tool_error", message="old_str `the timeout of a crash` did not appear"), "validation"),
-        (Failure(type="sql_error", message="You have an error in your SQL syntax; it is invalid"), "validation"),
-        (Failure(type="ProgrammingError", message='column "x" is required'), "validation"),
-        (Failure(type="sqlite3.IntegrityError", message="UNIQUE constraint failed"), "validation"),
-        (Failure(type="test_failed", message="Test case did not pass."), "validation"),
-        (Failure(type="error", message="no"), "validation"),
-        (Failure(type="RuntimeError", message="boom"), "server_error"),
-        (Failure(type="com.acme.WidgetException"), "server_error"),
-        (Failure(type="Exception", message="no"), "server_error"),
-        (Failure(type="tool_error", message="KafkaException: broken"), "server_error"),
-        (Failure(message="Traceback (most recent call last):\n  File x\nRuntimeError: boom"), "server_error"),
-        (Failure(message="Internal server error"), "server_error"),
-        (Failure(type="tool_error", message="(0 , dist.default) is not a function"), "server_error"),
-        (Failure(), "server_error"),
+        (RawFailure(type="exit_code_1"), "validation"),
+        (RawFailure(type="exit_code_2", message="error: 3 tests failed"), "validation"),
+        (RawFailure(type="exit_code_100"), "validation"),
+        (RawFailure(type="exit_code_128", message="fatal: not a git repository"), "validation"),
+        (RawFailure(type="tool_error", message="String to replace not found in file.\nString: timeout"), "validation"),
+        (RawFailure(type="edit_no_match", message="Could not find the exact text in /src/timeout.ts."), "validation"),
+        (RawFailure(type="string_not_found"), "validation"),
+        (RawFailure(message="String to replace not found in file"), "validation"),
+        (RawFailure(type="tool_error", message="Error: not enough seats on flight HAT139"), "validation"),
+        (RawFailure(message="Error: gift card balance is not enough"), "validation"),
+        (RawFailure(type="tool_error", message="File has not been read yet. Read it first."), "validation"),
+        (RawFailure(type="tool_error", message="old_str `the timeout of a crash` did not appear"), "validation"),
+        (RawFailure(type="sql_error", message="You have an error in your SQL syntax; it is invalid"), "validation"),
+        (RawFailure(type="ProgrammingError", message='column "x" is required'), "validation"),
+        (RawFailure(type="sqlite3.IntegrityError", message="UNIQUE constraint failed"), "validation"),
+        (RawFailure(type="test_failed", message="Test case did not pass."), "validation"),
+        (RawFailure(type="error", message="no"), "validation"),
+        (RawFailure(type="RuntimeError", message="boom"), "server_error"),
+        (RawFailure(type="com.acme.WidgetException"), "server_error"),
+        (RawFailure(type="Exception", message="no"), "server_error"),
+        (RawFailure(type="tool_error", message="KafkaException: broken"), "server_error"),
+        (RawFailure(message="Traceback (most recent call last):\n  File x\nRuntimeError: boom"), "server_error"),
+        (RawFailure(message="Internal server error"), "server_error"),
+        (RawFailure(type="tool_error", message="(0 , dist.default) is not a function"), "server_error"),
+        (RawFailure(), "server_error"),
     ],
 )
-def test_a_tool_that_says_no_has_answered(failure: Failure, severity: str) -> None:
+def test_a_tool_that_says_no_has_answered(failure: RawFailure, severity: str) -> None:
     """Exit codes, SQL errors and plain texts are answers; an exception that nobody knows is a fault of the tool."""
     assert severity_of(failure) == severity
 
@@ -65,15 +65,15 @@ def test_a_tool_that_says_no_has_answered(failure: Failure, severity: str) -> No
 @pytest.mark.parametrize(
     ("failure", "severity"),
     [
-        (Failure(type="OperationalError", message="could not connect to server"), "transient"),
-        (Failure(type="OperationalError", message="server closed the connection unexpectedly"), "transient"),
-        (Failure(type="sql_error", message="MySQL server has gone away"), "transient"),
-        (Failure(type="sql_error", message="Lock wait timeout exceeded"), "timeout"),
-        (Failure(type="sql_error", message="Access denied for user 'x'"), "permission"),
-        (Failure(type="sql_error", message="Table 'a' doesn't exist"), "not_found"),
+        (RawFailure(type="OperationalError", message="could not connect to server"), "transient"),
+        (RawFailure(type="OperationalError", message="server closed the connection unexpectedly"), "transient"),
+        (RawFailure(type="sql_error", message="MySQL server has gone away"), "transient"),
+        (RawFailure(type="sql_error", message="Lock wait timeout exceeded"), "timeout"),
+        (RawFailure(type="sql_error", message="Access denied for user 'x'"), "permission"),
+        (RawFailure(type="sql_error", message="Table 'a' doesn't exist"), "not_found"),
     ],
 )
-def test_a_lost_database_is_no_answer(failure: Failure, severity: str) -> None:
+def test_a_lost_database_is_no_answer(failure: RawFailure, severity: str) -> None:
     """What a database's error says about its health counts."""
     assert severity_of(failure) == severity
 
@@ -81,37 +81,37 @@ def test_a_lost_database_is_no_answer(failure: Failure, severity: str) -> None:
 @pytest.mark.parametrize(
     ("failure", "severity"),
     [
-        (Failure(code="429"), "transient"),
-        (Failure(type="429"), "transient"),
-        (Failure(code="401"), "permission"),
-        (Failure(code="403"), "permission"),
-        (Failure(type="503"), "server_error"),
-        (Failure(type="HTTP 503"), "server_error"),
-        (Failure(type="http_404"), "not_found"),
-        (Failure(code="rate_limit_exceeded"), "transient"),
-        (Failure(type="insufficient_quota"), "transient"),
-        (Failure(type="UNAUTHORIZED"), "permission"),
-        (Failure(type="StatusCode.UNAVAILABLE"), "transient"),
-        (Failure(type="DEADLINE_EXCEEDED"), "timeout"),
-        (Failure(type="RESOURCE_EXHAUSTED"), "transient"),
-        (Failure(type="INTERNAL"), "server_error"),
-        (Failure(type="FAILED_PRECONDITION"), "validation"),
-        (Failure(message="Rate limiting in effect"), "transient"),
-        (Failure(message="You are not authorized to do this"), "permission"),
-        (Failure(message="Request failed with status code 429"), "transient"),
-        (Failure(message="HTTP 503"), "server_error"),
-        (Failure(message="upstream said HTTP/1.1 401"), "permission"),
-        (Failure(message="404 Client Error: Not Found for url: x"), "not_found"),
-        (Failure(message="404 rows were read"), "validation"),
-        (Failure(type="exit_code_124"), "timeout"),
-        (Failure(code="124"), "timeout"),
-        (Failure(message="Exit code 124\nno output"), "timeout"),
-        (Failure(message="disk quota exceeded"), "server_error"),
-        (Failure(message="No space left on device"), "server_error"),
-        (Failure(message="an unexpected token"), "validation"),
+        (RawFailure(code="429"), "transient"),
+        (RawFailure(type="429"), "transient"),
+        (RawFailure(code="401"), "permission"),
+        (RawFailure(code="403"), "permission"),
+        (RawFailure(type="503"), "server_error"),
+        (RawFailure(type="HTTP 503"), "server_error"),
+        (RawFailure(type="http_404"), "not_found"),
+        (RawFailure(code="rate_limit_exceeded"), "transient"),
+        (RawFailure(type="insufficient_quota"), "transient"),
+        (RawFailure(type="UNAUTHORIZED"), "permission"),
+        (RawFailure(type="StatusCode.UNAVAILABLE"), "transient"),
+        (RawFailure(type="DEADLINE_EXCEEDED"), "timeout"),
+        (RawFailure(type="RESOURCE_EXHAUSTED"), "transient"),
+        (RawFailure(type="INTERNAL"), "server_error"),
+        (RawFailure(type="FAILED_PRECONDITION"), "validation"),
+        (RawFailure(message="Rate limiting in effect"), "transient"),
+        (RawFailure(message="You are not authorized to do this"), "permission"),
+        (RawFailure(message="Request failed with status code 429"), "transient"),
+        (RawFailure(message="HTTP 503"), "server_error"),
+        (RawFailure(message="upstream said HTTP/1.1 401"), "permission"),
+        (RawFailure(message="404 Client Error: Not Found for url: x"), "not_found"),
+        (RawFailure(message="404 rows were read"), "validation"),
+        (RawFailure(type="exit_code_124"), "timeout"),
+        (RawFailure(code="124"), "timeout"),
+        (RawFailure(message="Exit code 124\nno output"), "timeout"),
+        (RawFailure(message="disk quota exceeded"), "server_error"),
+        (RawFailure(message="No space left on device"), "server_error"),
+        (RawFailure(message="an unexpected token"), "validation"),
     ],
 )
-def test_codes_without_a_status_are_read_for_what_they_say(failure: Failure, severity: str) -> None:
+def test_codes_without_a_status_are_read_for_what_they_say(failure: RawFailure, severity: str) -> None:
     """In the type, in the code or in the message, on word boundaries."""
     assert severity_of(failure) == severity
 
@@ -132,33 +132,33 @@ def test_of_a_command_only_the_exit_code_counts(code: int, severity: str) -> Non
     failure = failure_in_result({"exit_code": code, "stdout": printed})
     assert failure is not None
     assert severity_of(failure) == severity
-    assert severity_of(Failure(type="tool_error", message=printed, code=str(code)), runs="shell") == severity
+    assert severity_of(RawFailure(type="tool_error", message=printed, code=str(code)), runs="shell") == severity
 
 
 def test_a_refusal_in_the_last_lines_of_a_command_counts() -> None:
     """A command that could not write ends by saying so; one that printed the words long before does not."""
-    assert severity_of(Failure(type="exit_code_1", message="x\ntouch: a: Permission denied\n")) == "permission"
+    assert severity_of(RawFailure(type="exit_code_1", message="x\ntouch: a: Permission denied\n")) == "permission"
     early = "Permission denied\n" + "line\n" * 5
-    assert severity_of(Failure(type="exit_code_1", message=early)) == "validation"
+    assert severity_of(RawFailure(type="exit_code_1", message=early)) == "validation"
 
 
 def test_255_is_a_lost_connection_only_of_ssh() -> None:
     """Any other program means -1 by it."""
-    assert severity_of(Failure(type="exit_code_255"), runs="shell", command="ssh") == "transient"
-    assert severity_of(Failure(type="exit_code_255"), runs="shell", command="make") == "validation"
+    assert severity_of(RawFailure(type="exit_code_255"), runs="shell", command="ssh") == "transient"
+    assert severity_of(RawFailure(type="exit_code_255"), runs="shell", command="make") == "validation"
 
 
 @pytest.mark.parametrize(
     ("failure", "severity"),
     [
-        (Failure(type="NameError", message="name 'x' is not defined"), "validation"),
-        (Failure(type="ConnectionError", message="refused"), "validation"),
-        (Failure(type="MemoryError"), "crash"),
-        (Failure(type="tool_error", message="Execution timed out after 30 s"), "timeout"),
-        (Failure(), "server_error"),
+        (RawFailure(type="NameError", message="name 'x' is not defined"), "validation"),
+        (RawFailure(type="ConnectionError", message="refused"), "validation"),
+        (RawFailure(type="MemoryError"), "crash"),
+        (RawFailure(type="tool_error", message="Execution timed out after 30 s"), "timeout"),
+        (RawFailure(), "server_error"),
     ],
 )
-def test_what_a_program_raises_is_its_own_answer(failure: Failure, severity: str) -> None:
+def test_what_a_program_raises_is_its_own_answer(failure: RawFailure, severity: str) -> None:
     """A tool that runs programs has not broken because a program did."""
     assert severity_of(failure, runs="code") == severity
 
@@ -349,7 +349,7 @@ def test_patterns_that_are_none_are_refused(field: str) -> None:
 @pytest.mark.parametrize("name", ["CalledProcessError", "subprocess.CalledProcessError", "com.acme.ToolError"])
 def test_an_error_that_says_only_that_a_command_failed_names_no_fault(name: str) -> None:
     """With its package and without."""
-    assert is_plain_answer(Failure(type=name, message="exit status 3"))
+    assert is_plain_answer(RawFailure(type=name, message="exit status 3"))
 
 
 @pytest.mark.parametrize(

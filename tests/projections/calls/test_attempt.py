@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recorded import TRACE_NAMES, lines_of
 from trustfold.projections.calls import attempt, keys
-from trustfold.projections.calls.danger import Danger
+from trustfold.projections.calls.danger import CallDanger
 from trustfold.rules.calls import CallRules, DangerRules
 from trustfold.schemas.vocabulary import DangerKind
 
@@ -18,7 +18,7 @@ ATTEMPTS = [json.loads(line) for line in Path(__file__).with_name("attempts.json
 """Calls as agents make them: a shell's `command`, or any `tool` with its `args`; `kind`: what it would do, if bad."""
 
 
-def danger_in(tool: str, args: dict[str, Any], rules: CallRules = CallRules()) -> Danger:  # noqa: B008 - frozen
+def danger_in(tool: str, args: dict[str, Any], rules: CallRules = CallRules()) -> CallDanger:  # noqa: B008 - frozen
     """Danger of a call."""
     runs = keys.runs(tool, args)
     line = keys.read_command(tool, args).line if runs == "shell" else None
@@ -125,6 +125,6 @@ def test_the_words_name_the_command_and_no_secret() -> None:
     assert said.endswith("…` would run a download at once")
     assert "abcdefghijklmnop1234" not in said
     assert (
-        attempt.words_for(Danger(DangerKind.DATABASE, "drop a table"), "query", {"sql": "x"})
+        attempt.words_for(CallDanger(DangerKind.DATABASE, "drop a table"), "query", {"sql": "x"})
         == "`query` would drop a table"
     )

@@ -12,71 +12,74 @@ import pytest
 from story import Story
 from trustfold.projections.calls import classify as classification
 from trustfold.projections.calls import command_line, errors, tool_class
-from trustfold.projections.calls.classify import Failure, classify, failure_in_result
+from trustfold.projections.calls.classify import RawFailure, classify, failure_in_result
 from trustfold.projections.calls.errors import neutral_reason
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, result_fingerprint
 from trustfold.schemas.events import json_of
-from trustfold.schemas.vocabulary import Severity, ToolClass
+from trustfold.schemas.vocabulary import FailureSeverity, ToolClass
 
 
 @pytest.mark.parametrize(
     ("failure", "severity"),
     [
-        (Failure(http_status=401), "permission"),
-        (Failure(http_status=404), "not_found"),
-        (Failure(http_status=410), "not_found"),
-        (Failure(http_status=408), "timeout"),
-        (Failure(http_status=504), "timeout"),
-        (Failure(http_status=409), "transient"),
-        (Failure(http_status=429), "transient"),
-        (Failure(http_status=400), "invalid_input"),
-        (Failure(http_status=422), "invalid_input"),
-        (Failure(http_status=418), "validation"),
-        (Failure(http_status=502), "server_error"),
-        (Failure(type="TimeoutError"), "timeout"),
-        (Failure(type="httpx.ReadTimeout"), "timeout"),
-        (Failure(type="ECONNRESET"), "transient"),
-        (Failure(code="ENOTFOUND"), "transient"),
-        (Failure(type="PermissionError"), "permission"),
-        (Failure(type="FileNotFoundError"), "not_found"),
-        (Failure(type="pydantic.ValidationError"), "invalid_input"),
-        (Failure(type="MemoryError"), "crash"),
-        (Failure(code="137"), "crash"),
-        (Failure(type="exit_code_139"), "crash"),
-        (Failure(type="exit_code_-9"), "crash"),
-        (Failure(type="UnicodeDecodeError"), "corruption"),
-        (Failure(message="No such file or directory"), "not_found"),
-        (Failure(message="Permission denied"), "permission"),
-        (Failure(message="Request timed out"), "timeout"),
-        (Failure(message="429 Too Many Requests"), "transient"),
-        (Failure(message="read ECONNRESET"), "transient"),
-        (Failure(message="getaddrinfo ENOTFOUND api.example.com"), "transient"),
-        (Failure(message="connect ETIMEDOUT 10.0.0.1:443"), "timeout"),
-        (Failure(message="Temporary failure in name resolution"), "transient"),
-        (Failure(message="Service unavailable"), "transient"),
-        (Failure(message="Invalid parameter: foo is required"), "invalid_input"),
-        (Failure(message="missing security header"), "invalid_input"),
-        (Failure(message="segfault in worker"), "crash"),
-        (Failure(message="checksum mismatch"), "corruption"),
-        (Failure(message="unexpected server crash"), "crash"),
-        (Failure(message="an unexpected thing"), "validation"),
-        (Failure(message="disk quota exceeded"), "server_error"),
-        (Failure(message="SQL injection test failed"), "validation"),
-        (Failure(), "server_error"),
+        (RawFailure(http_status=401), "permission"),
+        (RawFailure(http_status=404), "not_found"),
+        (RawFailure(http_status=410), "not_found"),
+        (RawFailure(http_status=408), "timeout"),
+        (RawFailure(http_status=504), "timeout"),
+        (RawFailure(http_status=409), "transient"),
+        (RawFailure(http_status=429), "transient"),
+        (RawFailure(http_status=400), "invalid_input"),
+        (RawFailure(http_status=422), "invalid_input"),
+        (RawFailure(http_status=418), "validation"),
+        (RawFailure(http_status=502), "server_error"),
+        (RawFailure(type="TimeoutError"), "timeout"),
+        (RawFailure(type="httpx.ReadTimeout"), "timeout"),
+        (RawFailure(type="ECONNRESET"), "transient"),
+        (RawFailure(code="ENOTFOUND"), "transient"),
+        (RawFailure(type="PermissionError"), "permission"),
+        (RawFailure(type="FileNotFoundError"), "not_found"),
+        (RawFailure(type="pydantic.ValidationError"), "invalid_input"),
+        (RawFailure(type="MemoryError"), "crash"),
+        (RawFailure(code="137"), "crash"),
+        (RawFailure(type="exit_code_139"), "crash"),
+        (RawFailure(type="exit_code_-9"), "crash"),
+        (RawFailure(type="UnicodeDecodeError"), "corruption"),
+        (RawFailure(message="No such file or directory"), "not_found"),
+        (RawFailure(message="Permission denied"), "permission"),
+        (RawFailure(message="Request timed out"), "timeout"),
+        (RawFailure(message="429 Too Many Requests"), "transient"),
+        (RawFailure(message="read ECONNRESET"), "transient"),
+        (RawFailure(message="getaddrinfo ENOTFOUND api.example.com"), "transient"),
+        (RawFailure(message="connect ETIMEDOUT 10.0.0.1:443"), "timeout"),
+        (RawFailure(message="Temporary failure in name resolution"), "transient"),
+        (RawFailure(message="Service unavailable"), "transient"),
+        (RawFailure(message="Invalid parameter: foo is required"), "invalid_input"),
+        (RawFailure(message="missing security header"), "invalid_input"),
+        (RawFailure(message="segfault in worker"), "crash"),
+        (RawFailure(message="checksum mismatch"), "corruption"),
+        (RawFailure(message="unexpected server crash"), "crash"),
+        (RawFailure(message="an unexpected thing"), "validation"),
+        (RawFailure(message="disk quota exceeded"), "server_error"),
+        (RawFailure(message="SQL injection test failed"), "validation"),
+        (RawFailure(), "server_error"),
     ],
 )
-def test_what_is_reported_decides_the_severity(failure: Failure, severity: str) -> None:
+def test_what_is_reported_decides_the_severity(failure: RawFailure, severity: str) -> None:
     """HTTP status, then type and code, then phrases on word boundaries, then server_error."""
     assert classify(failure, status="error", dangerous=False) == severity
 
 
 def test_first_match_wins() -> None:
     """The reporter before danger, danger before status, status before HTTP."""
-    failure = Failure(http_status=404)
-    assert classify(failure, status="timeout", dangerous=True, override=Severity.TRANSIENT) is Severity.TRANSIENT
-    assert classify(failure, status="timeout", dangerous=True) is Severity.SECURITY
-    assert classify(failure, status="timeout", dangerous=False) is Severity.TIMEOUT
-    assert classify(failure, status="error", dangerous=False) is Severity.NOT_FOUND
+    failure = RawFailure(http_status=404)
+    assert (
+        classify(failure, status="timeout", dangerous=True, override=FailureSeverity.TRANSIENT)
+        is FailureSeverity.TRANSIENT
+    )
+    assert classify(failure, status="timeout", dangerous=True) is FailureSeverity.SECURITY
+    assert classify(failure, status="timeout", dangerous=False) is FailureSeverity.TIMEOUT
+    assert classify(failure, status="error", dangerous=False) is FailureSeverity.NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -241,7 +244,7 @@ def test_numbers_that_no_status_can_be_are_none(field: str, number: str) -> None
 
 def test_an_exit_code_of_any_length_is_read() -> None:
     """What is too long to be one is no code."""
-    assert classify(Failure(type="exit_code_" + "1" * 5000), status="error", dangerous=False) == "server_error"
+    assert classify(RawFailure(type="exit_code_" + "1" * 5000), status="error", dangerous=False) == "server_error"
 
 
 @pytest.mark.parametrize(("told", "status"), [(399, None), (400, 400), (599, 599), (600, None)])
@@ -258,7 +261,7 @@ def test_a_number_in_an_error_is_an_http_status_where_http_has_such_errors(told:
 )
 def test_a_message_names_an_http_status(message: str) -> None:
     """In the ways in which clients and servers write it."""
-    assert classify(Failure(message=message), status="error", dangerous=False) == "transient"
+    assert classify(RawFailure(message=message), status="error", dangerous=False) == "transient"
 
 
 @pytest.mark.parametrize(("length", "reason"), [(256, "cancelled"), (257, "")])
@@ -270,7 +273,7 @@ def test_the_longest_error_type(length: int, reason: str) -> None:
 @pytest.mark.parametrize(("lines", "severity"), [(2, "permission"), (3, "validation")])
 def test_a_commands_last_lines_say_why_it_failed(lines: int, severity: str) -> None:
     """What stands above the last three lines was said on the way."""
-    failure = Failure(type="exit_code_1", message="open: permission denied" + "\nmore" * lines)
+    failure = RawFailure(type="exit_code_1", message="open: permission denied" + "\nmore" * lines)
     assert classify(failure, status="error", dangerous=False, runs="shell", command="make") == severity
 
 
@@ -288,9 +291,9 @@ def test_a_command_line_is_read_in_time_that_grows_with_its_length(line: str) ->
 def test_texts_in_place_of_error_types_are_not_kept() -> None:
     """A publisher may put anything where a type belongs; caches hold short words only."""
     text = "It went wrong. " * 1000
-    assert classify(Failure(type=text, code=text), status="error", dangerous=False) == "server_error"
+    assert classify(RawFailure(type=text, code=text), status="error", dangerous=False) == "server_error"
     assert neutral_reason(text) == ""
     before = [cached.cache_info().currsize for cached in (classification.by_type, errors._neutral_reason)]
-    classify(Failure(type=text + "1", code=text + "1"), status="error", dangerous=False)
+    classify(RawFailure(type=text + "1", code=text + "1"), status="error", dangerous=False)
     neutral_reason(text + "1")
     assert [cached.cache_info().currsize for cached in (classification.by_type, errors._neutral_reason)] == before

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trustfold.projections.calls.environment import Missing, is_loopback, missing_in, restored_by
-from trustfold.schemas.vocabulary import Severity
+from trustfold.projections.calls.environment import MissingPart, is_loopback, missing_in, restored_by
+from trustfold.schemas.vocabulary import FailureSeverity
 
 
 def missing(message: str, request: str = "", **given: Any) -> str:
     """What a message says is missing, as `kind name`; empty for nothing."""
     word = request[:80].split(maxsplit=1)[0] if request.strip() else ""
-    known = {"tool_name": "Bash", "command_word": word, "service": "", "severity": Severity.VALIDATION} | given
+    known = {"tool_name": "Bash", "command_word": word, "service": "", "severity": FailureSeverity.VALIDATION} | given
     found = missing_in(message, request=request, **known)
     return f"{found.kind} {found.name}" if found else ""
 
@@ -115,7 +115,7 @@ def test_tools_that_are_no_shell_name_the_host_of_their_arguments():
     )
     assert missing("Unauthorized", '{"url": "https://x.example"}', **given) == ""
     assert (
-        missing("HTTP 401", '{"url": "https://x.example"}', **given, severity=Severity.PERMISSION)
+        missing("HTTP 401", '{"url": "https://x.example"}', **given, severity=FailureSeverity.PERMISSION)
         == "credential x.example"
     )
     assert missing("token has expired", "{}", **given | {"service": "jira"}) == "credential jira"
@@ -161,7 +161,7 @@ def test_a_success_names_a_missing_program_alone():
 
 def test_a_status_of_401_needs_no_words():
     """HTTP tools tell the status beside the message; a refused robot (403) lacks no credential."""
-    given = {"tool_name": "http_get", "command_word": "", "severity": Severity.PERMISSION}
+    given = {"tool_name": "http_get", "command_word": "", "severity": FailureSeverity.PERMISSION}
     request = '{"url": "https://api.acme.example/v1/users"}'
     assert missing("Unauthorized", request, http_status=401, **given) == "credential acme.example"
     assert missing("Forbidden", request, http_status=403, **given) == ""
@@ -170,16 +170,16 @@ def test_a_status_of_401_needs_no_words():
 @pytest.mark.parametrize(
     ("lost", "programs", "request_"),
     [
-        (Missing("program", "rg"), ["rg"], "rg foo"),
-        (Missing("module", "yaml"), ["pip"], "pip install -r requirements.txt"),
-        (Missing("module", "yaml"), ["python3"], "python3 -c 'import yaml'"),
-        (Missing("host", "localhost:8080"), ["curl"], "curl -s http://127.0.0.1:8080/health"),
-        (Missing("host", "db.internal:5432"), ["psql"], "psql -h db.internal -c x"),
-        (Missing("host", "docker daemon"), ["docker"], "docker ps"),
-        (Missing("credential", "github.com"), ["gh"], "gh pr list"),
-        (Missing("credential", "github.com"), ["git"], "git push https://github.com/a/b"),
-        (Missing("network", "pip"), ["python"], "python -m pip install a"),
-        (Missing("network", "apt"), ["apt-get"], "apt-get update"),
+        (MissingPart("program", "rg"), ["rg"], "rg foo"),
+        (MissingPart("module", "yaml"), ["pip"], "pip install -r requirements.txt"),
+        (MissingPart("module", "yaml"), ["python3"], "python3 -c 'import yaml'"),
+        (MissingPart("host", "localhost:8080"), ["curl"], "curl -s http://127.0.0.1:8080/health"),
+        (MissingPart("host", "db.internal:5432"), ["psql"], "psql -h db.internal -c x"),
+        (MissingPart("host", "docker daemon"), ["docker"], "docker ps"),
+        (MissingPart("credential", "github.com"), ["gh"], "gh pr list"),
+        (MissingPart("credential", "github.com"), ["git"], "git push https://github.com/a/b"),
+        (MissingPart("network", "pip"), ["python"], "python -m pip install a"),
+        (MissingPart("network", "apt"), ["apt-get"], "apt-get update"),
     ],
 )
 def test_a_success_restores_what_was_missing(lost, programs, request_):
@@ -190,16 +190,16 @@ def test_a_success_restores_what_was_missing(lost, programs, request_):
 @pytest.mark.parametrize(
     ("lost", "programs", "request_"),
     [
-        (Missing("program", "rg"), ["grep"], "grep rg notes"),
-        (Missing("module", "yaml"), ["npm"], "npm run build"),
-        (Missing("host", "localhost:8080"), ["curl"], "curl http://localhost:3000"),
-        (Missing("host", "db.internal:5432"), ["grep"], "grep -rn db.internal config"),
-        (Missing("host", "docker daemon"), ["docker"], "docker --version"),
-        (Missing("host", "api.internal"), ["ls"], "ls"),
-        (Missing("credential", "github.com"), ["gh"], "gh --version"),
-        (Missing("credential", "github.com"), ["git"], "git status"),
-        (Missing("network", "pip"), ["pip"], "pip list"),
-        (Missing("network", "pip"), ["npm"], "npm install"),
+        (MissingPart("program", "rg"), ["grep"], "grep rg notes"),
+        (MissingPart("module", "yaml"), ["npm"], "npm run build"),
+        (MissingPart("host", "localhost:8080"), ["curl"], "curl http://localhost:3000"),
+        (MissingPart("host", "db.internal:5432"), ["grep"], "grep -rn db.internal config"),
+        (MissingPart("host", "docker daemon"), ["docker"], "docker --version"),
+        (MissingPart("host", "api.internal"), ["ls"], "ls"),
+        (MissingPart("credential", "github.com"), ["gh"], "gh --version"),
+        (MissingPart("credential", "github.com"), ["git"], "git status"),
+        (MissingPart("network", "pip"), ["pip"], "pip list"),
+        (MissingPart("network", "pip"), ["npm"], "npm install"),
     ],
 )
 def test_other_successes_restore_nothing(lost, programs, request_):
@@ -209,9 +209,9 @@ def test_other_successes_restore_nothing(lost, programs, request_):
 
 def test_a_tool_that_is_no_shell_restores_its_host():
     """Outside of shells the arguments and the name of the tool decide."""
-    lost = Missing("host", "localhost:5173")
+    lost = MissingPart("host", "localhost:5173")
     assert restored_by(lost, programs=(), request='{"url": "http://localhost:5173"}', tool="navigate")
-    assert restored_by(Missing("credential", "jira"), programs=(), request="{}", tool="jira")
+    assert restored_by(MissingPart("credential", "jira"), programs=(), request="{}", tool="jira")
 
 
 def test_loopback_hosts_are_those_of_this_machine():

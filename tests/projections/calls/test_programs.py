@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trustfold.projections.calls.program_table import ANSWERS, SERVICES
-from trustfold.projections.calls.programs import Reading, read_failure
+from trustfold.projections.calls.programs import FailureReading, read_failure
 from trustfold.projections.calls.shell import simple_commands
 
 Case = tuple[str, int, str]
@@ -204,7 +204,7 @@ SERVICES_EACH_WAY: tuple[tuple[Case, str, Case], ...] = (
 )  # fmt: skip
 
 
-def read(case: Case) -> Reading:
+def read(case: Case) -> FailureReading:
     """What a case's line and failure say."""
     line, code, message = case
     return read_failure(simple_commands(line), code, message)

@@ -8,7 +8,7 @@ import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
 from trustfold.projections.fleet.state import (
-    ModelProfile,
+    BehaviourCounts,
     count_behaviour,
     is_publication_due,
     most_common_pattern,
@@ -126,7 +126,7 @@ def test_a_healthy_call_tells_nothing() -> None:
 @pytest.mark.parametrize(("turns", "records"), [(40, 40), (80, 56), (1_000, 110), (100_000, 205)])
 def test_publications_grow_with_the_logarithm(turns: int, records: int) -> None:
     """Each of the first forty is published, then every twentieth part more; the published count is never far behind."""
-    found = ModelProfile(MODEL)
+    found = BehaviourCounts(MODEL)
     published = 0
     for _ in range(turns):
         count_behaviour(found, ModelBehaved(id="x", time_ms=0, model=MODEL, turns=1))
@@ -140,8 +140,8 @@ def test_publications_grow_with_the_logarithm(turns: int, records: int) -> None:
 def test_the_most_common_pattern_does_not_depend_on_the_order() -> None:
     """Of two that are equally common it is the first by name, whichever was seen first."""
     for names in (("text_loop", "monologue"), ("monologue", "text_loop")):
-        assert most_common_pattern(ModelProfile(MODEL, pattern_counts=dict.fromkeys(names, 2))) == "monologue"
-    assert most_common_pattern(ModelProfile(MODEL)) is None
+        assert most_common_pattern(BehaviourCounts(MODEL, pattern_counts=dict.fromkeys(names, 2))) == "monologue"
+    assert most_common_pattern(BehaviourCounts(MODEL)) is None
 
 
 def test_nudges_that_nobody_could_heed_are_not_held_against_a_model() -> None:

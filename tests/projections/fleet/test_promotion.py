@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fixed_rules import FleetRules, Rules, TrustRules
 from story import Story
-from trustfold.guard.request import Call
+from trustfold.guard.request import GuardedCall
 from trustfold.guard.state_cache import StateView
-from trustfold.guard.tools import Tool
+from trustfold.guard.tools import ToolRegistration
 from trustfold.projections.fleet.promotion import (
     STATES,
     TRANSITIONS,
@@ -18,7 +18,7 @@ from trustfold.projections.fleet.promotion import (
     move,
     promote_or_demote,
 )
-from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
+from trustfold.projections.fleet.state import MAX_PLACES, DistrustedWorkspace, UserTrust
 from trustfold.schemas.standings import ToolStanding
 from trustfold.schemas.vocabulary import RecoveryMode, TrustState, TrustTrigger
 
@@ -188,7 +188,7 @@ def test_the_rules_can_be_set_and_switched_off() -> None:
 def test_the_table_is_all_there_is(state: TrustState, trigger: TrustTrigger) -> None:
     """Every move in every state leads where the table says, and elsewhere changes nothing at all."""
     record = UserTrust("ada", "deploy", state=state, escalated_at=1, expires_at=2)
-    change = move(record, trigger, RULES, 10_000, [Place(4, 3, 1, "e1")])
+    change = move(record, trigger, RULES, 10_000, [DistrustedWorkspace(4, 3, 1, "e1")])
     wanted = TRANSITIONS.get((state, trigger))
     if wanted is None:
         assert change is None
@@ -262,7 +262,7 @@ def test_what_fails_in_three_workspaces_asks_in_the_fourth(kind: str) -> None:
     for output in story.outputs:
         if output.topic == "state":
             view.apply(output.key, output.value)
-    call = Call(Tool(name=tool), args, "s", "w4")
+    call = GuardedCall(ToolRegistration(name=tool), args, "s", "w4")
     for user, asked in (("ada", True), ("eve", False)):
         assert (view.trust("w4", call.trust_keys, user) is not None) is asked
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, events_and_orders
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.fleet.stage import FleetStage
 from trustfold.projections.fleet.state import FleetState
 from trustfold.projections.local_topology import LocalTopology, LogRecord
@@ -47,7 +47,7 @@ class Stages:
         return [output.value for output in outputs if output.topic == "standings" and output.value]
 
 
-def fleet(told: Iterable[bytes]) -> tuple[list[Output], dict[str, FleetState]]:
+def fleet(told: Iterable[bytes]) -> tuple[list[StageOutput], dict[str, FleetState]]:
     """Decisions and final states of the fleet over what it is told."""
     processor = StageProcessor(FleetStage(), 0, NERVOUS)
     outputs = processor.process("standings", [LogRecord(None, value, at) for at, value in enumerate(told)])

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from fixed_rules import BehaviourRules
 from story import Story
-from trustfold.rules.rules import Ladder
+from trustfold.rules.rules import SeverityLadder
 
 
 def circle(laps: int, *, story: Story | None = None) -> Story:
@@ -67,7 +67,7 @@ def test_the_evidence_of_a_cycle_is_all_of_it() -> None:
 def test_a_cycle_takes_at_least_two_laps() -> None:
     """With one lap any two calls would be a loop; such a rule is refused."""
     with pytest.raises(ValueError, match="2 laps"):
-        BehaviourRules(alternating_loop=Ladder(minor=1, moderate=2, severe=3))
+        BehaviourRules(alternating_loop=SeverityLadder(minor=1, moderate=2, severe=3))
 
 
 def test_one_call_repeated_is_no_cycle() -> None:

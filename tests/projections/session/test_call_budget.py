@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fixed_rules import BehaviourRules, NudgeRules, Rules
 from story import Story
-from trustfold.rules.rules import Ladder
+from trustfold.rules.rules import SeverityLadder
 
-SMALL = Rules(behaviour=BehaviourRules(call_budget=Ladder(minor=4, moderate=6, severe=8)))
+SMALL = Rules(behaviour=BehaviourRules(call_budget=SeverityLadder(minor=4, moderate=6, severe=8)))
 
 
 def busy(story: Story, calls: int, *, tool: str = "consult", start: int = 0) -> Story:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
-from trustfold.rules.rules import Ladder
+from trustfold.rules.rules import SeverityLadder
 
 TEST = ("bash", {"command": "pytest -q"})
 
@@ -160,7 +160,7 @@ def test_calls_that_the_client_rejected_count() -> None:
 
 def test_a_tool_may_have_a_ladder_of_its_own() -> None:
     """One tool is retried more patiently; the others are not."""
-    patient = Ladder(minor=6, moderate=8, severe=10)
+    patient = SeverityLadder(minor=6, moderate=8, severe=10)
     rules = Rules(behaviour=BehaviourRules(error_retry_by_tool={"web_search": patient}))
     story = Story(rules=rules).fails("web_search", {"q": "x"}, times=5).fails("bash", {"command": "make"}, times=3)
     assert [one["tool_sequence"][0] for one in story.all("pattern.detected", pattern="error_retry_loop")] == ["bash"]

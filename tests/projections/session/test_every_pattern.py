@@ -9,12 +9,12 @@ import pytest
 from fixed_rules import NudgeRules, Rules
 from story import Story
 from trustfold.projections.session.detectors import registry
-from trustfold.projections.session.detectors.detector import Detector
+from trustfold.projections.session.detectors.detector import PatternDetector
 from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.session.state import SessionState
 from trustfold.rules.behaviour import PLACEHOLDERS, check_template, filled
-from trustfold.rules.rules import BehaviourRules, Ladder
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.rules.rules import BehaviourRules, SeverityLadder
+from trustfold.schemas.vocabulary import PatternType
 
 DETECTION = Path(__file__).parents[3] / "docs" / "detection.md"
 MAY_STOP = (
@@ -25,7 +25,7 @@ MAY_STOP = (
 
 def test_every_pattern_has_one_detector() -> None:
     """Under its own name, which is how its ladder and its counts are found."""
-    assert sorted(KINDS) == sorted(Pattern)
+    assert sorted(KINDS) == sorted(PatternType)
     assert {name: kind.pattern for name, kind in KINDS.items()} == {name: name for name in KINDS}
 
 
@@ -36,9 +36,9 @@ def test_the_docs_tell_the_order_of_precedence() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=str)
-def test_every_pattern_can_end(kind: type[Detector]) -> None:
+def test_every_pattern_can_end(kind: type[PatternDetector]) -> None:
     """No report stays open for want of a rule."""
-    assert kind.is_over is not Detector.is_over or kind.ended_by_call
+    assert kind.is_over is not PatternDetector.is_over or kind.ended_by_call
 
 
 def test_a_state_stays_small_to_read() -> None:
@@ -46,14 +46,14 @@ def test_a_state_stays_small_to_read() -> None:
     assert len(SessionState.__struct_fields__) <= 30
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_every_pattern_has_a_ladder(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", PatternType)
+def test_every_pattern_has_a_ladder(pattern: PatternType) -> None:
     """Under its own name in the rules."""
-    assert isinstance(getattr(BehaviourRules(), pattern), Ladder)
+    assert isinstance(getattr(BehaviourRules(), pattern), SeverityLadder)
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_every_pattern_has_its_texts(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", PatternType)
+def test_every_pattern_has_its_texts(pattern: PatternType) -> None:
     """A hint and guidance; a third text, `Stopped after …`, only where the pattern may stop a run. None has a hole."""
     kind = KINDS[pattern]
     assert len(kind.texts) == (3 if pattern in MAY_STOP else 2)
@@ -79,15 +79,15 @@ def test_every_placeholder_is_filled() -> None:
 @pytest.mark.parametrize("hook", [name for name in vars(registry) if name.startswith("ON_")])
 def test_every_hook_serves_any_number_of_detectors(hook: str) -> None:
     """A further detector may override any hook: callers iterate, also where one detector is alone with it today."""
-    found = getattr(registry, hook)(registry.Detectors())
+    found = getattr(registry, hook)(registry.AgentDetectors())
     assert isinstance(found, tuple)
     assert found
 
 
 def test_every_detector_of_finishes_is_called_for_the_calls_it_names() -> None:
     """Most finish hooks concern every call; the others skip those that are nothing to them."""
-    named = [kind for kind in registry.KINDS.values() if kind.on_finish is not Detector.on_finish]
+    named = [kind for kind in registry.KINDS.values() if kind.on_finish is not PatternDetector.on_finish]
     for (repeated, program), detectors in registry.FINISH_HOOKS.items():
         concerned = {"all": True, "repeated": repeated, "programs": program}
-        called = {type(one) for one in detectors(registry.Detectors())}
+        called = {type(one) for one in detectors(registry.AgentDetectors())}
         assert called == {kind for kind in named if concerned[kind.finishes]}

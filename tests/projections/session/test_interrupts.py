@@ -11,8 +11,8 @@ import pytest
 from fixed_rules import BehaviourRules, NudgeRules, Policy, Rules
 from story import Story
 from trustfold.projections.session.detectors.registry import KINDS
-from trustfold.rules.rules import Ladder
-from trustfold.schemas.vocabulary import Pattern
+from trustfold.rules.rules import SeverityLadder
+from trustfold.schemas.vocabulary import PatternType
 
 LONG = 60
 """Repetitions of a story: far beyond every step, and six times the cooldown of a nudge."""
@@ -200,7 +200,7 @@ def stalled_call() -> Story:
 def call_budget() -> Story:
     """A turn with very many calls, which the model hears of only because the rules say so."""
     rules = Rules(
-        behaviour=BehaviourRules(call_budget=Ladder(minor=4, moderate=6, severe=8)),
+        behaviour=BehaviourRules(call_budget=SeverityLadder(minor=4, moderate=6, severe=8)),
         nudges=NudgeRules(texts={"call_budget.minor": "enough"}),
     )
     story = Story(rules=rules)
@@ -212,18 +212,18 @@ def call_budget() -> Story:
 STORIES: dict[str, Callable[[], Story]] = {name: globals()[name] for name in KINDS}
 
 PROVEN = {
-    Pattern.ERROR_RETRY_LOOP,
-    Pattern.REPETITIVE_CALLS,
-    Pattern.ALTERNATING_LOOP,
-    Pattern.UNKNOWN_TOOL,
-    Pattern.TEXT_LOOP,
-    Pattern.ANNOUNCE_NO_ACTION,
+    PatternType.ERROR_RETRY_LOOP,
+    PatternType.REPETITIVE_CALLS,
+    PatternType.ALTERNATING_LOOP,
+    PatternType.UNKNOWN_TOOL,
+    PatternType.TEXT_LOOP,
+    PatternType.ANNOUNCE_NO_ACTION,
 }
 """Patterns that show waste by themselves; and a policy may name an interrupt."""
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_only_proof_may_stop_a_run(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", PatternType)
+def test_only_proof_may_stop_a_run(pattern: PatternType) -> None:
     """At its highest step and far beyond it, with every nudge ignored."""
     story = STORIES[pattern]()
     ladder = getattr(BehaviourRules(), pattern)
@@ -233,8 +233,8 @@ def test_only_proof_may_stop_a_run(pattern: Pattern) -> None:
     assert ("interrupt" in strengths) is (pattern in PROVEN)
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_a_nudge_says_no_more_than_its_severity(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", PatternType)
+def test_a_nudge_says_no_more_than_its_severity(pattern: PatternType) -> None:
     """Gentle at least minor, direct at least moderate, an interrupt severe; only an interrupt says that it stopped."""
     for nudge in STORIES[pattern]().all("nudge.issued"):
         rank = ("minor", "moderate", "severe").index(nudge["severity"])

@@ -9,7 +9,7 @@ import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
 from trustfold.projections.session.nudges import MAX_PENDING
-from trustfold.rules.rules import Ladder
+from trustfold.rules.rules import SeverityLadder
 
 READ = ("read_file", {"path": "/src/a.py"})
 
@@ -66,7 +66,7 @@ def test_a_nudge_that_works_is_judged_effective() -> None:
 
 def test_an_ignored_nudge_raises_the_next() -> None:
     """After the cooldown, at the same severity, the next nudge is a step stronger."""
-    rules = Rules(behaviour=BehaviourRules(repetitive_calls=Ladder(minor=3, moderate=30, severe=30)))
+    rules = Rules(behaviour=BehaviourRules(repetitive_calls=SeverityLadder(minor=3, moderate=30, severe=30)))
     story = Story(rules=rules).works(*READ, result="same", times=13)
     assert story.all("nudge.judged")[0]["effective"] is False
     assert story.nudges() == [("repetitive_calls", "gentle"), ("repetitive_calls", "direct")]
@@ -156,7 +156,7 @@ def test_no_secret_of_a_request_is_stored_or_told(tool: str, args: dict[str, obj
 
 def test_only_a_carried_nudge_counts() -> None:
     """Of a publisher that tells what it delivered: no effect, no next level, no cooldown of a nudge before it has."""
-    ladder = Ladder(minor=3, moderate=30, severe=30)
+    ladder = SeverityLadder(minor=3, moderate=30, severe=30)
     story = Story(rules=Rules(behaviour=BehaviourRules(repetitive_calls=ladder)))
     story.event("session.started", reports_deliveries=True)
     story.works(*READ, result="same", times=12)  # it waits, and is not written again

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fixed_rules import Policy, Rules
 from story import Story
-from trustfold.rules.older_shapes import Misfit
+from trustfold.rules.older_shapes import RulesMisfit
 from trustfold.rules.parser import overlaid
 
 TEMPLATES = Policy(requires="list_templates", before=("write_file", "multi_*"), within_turns=2)
@@ -258,7 +258,7 @@ def test_a_policy_may_have_texts_of_its_own() -> None:
 @pytest.mark.parametrize("field", [{"texts": {"minor": "{toll}"}}, {"expected_action": "{toll}"}])
 def test_a_policys_text_with_a_placeholder_that_nothing_fills_is_refused(field: dict[str, object]) -> None:
     """When it is loaded, not when a model is stuck."""
-    with pytest.raises(Misfit, match=r"placeholder \{toll\}"):
+    with pytest.raises(RulesMisfit, match=r"placeholder \{toll\}"):
         own_ladder(**field)
 
 

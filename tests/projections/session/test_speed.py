@@ -15,7 +15,7 @@ from recorded import ARRIVED
 from trustfold.projections.local_topology import LogRecord
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 SITUATIONS = Path(__file__).parents[2] / "situations" / "silent.ndjson"
 RECORDED = 45
@@ -37,7 +37,7 @@ def test_the_fold_is_not_twice_as_slow_as_it_was() -> None:
     records = [LogRecord(None, line, at, ARRIVED) for at, line in enumerate(lines)]
 
     def fold() -> None:
-        StageProcessor(STAGES[0], 0, Rules()).process("events", records)
+        StageProcessor(STAGES[0], 0, RuleSet()).process("events", records)
 
     def read() -> None:
         for _ in range(5):

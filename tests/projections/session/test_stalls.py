@@ -6,7 +6,7 @@ import orjson
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
-from trustfold.rules.rules import Ladder, NudgeRules
+from trustfold.rules.rules import NudgeRules, SeverityLadder
 
 READ = ("read_file", {"path": "/a"})
 
@@ -264,7 +264,7 @@ def test_in_an_open_turn_of_which_nobody_reports_the_end_only_a_stated_deadline_
 
 def test_detectors_can_be_switched_off() -> None:
     """Each by its ladder."""
-    off = Ladder(minor=1, moderate=2, severe=4, enabled=False)
+    off = SeverityLadder(minor=1, moderate=2, severe=4, enabled=False)
     story = in_a_turn(stalled_turn=off)
     assert story.after(minutes=60).tick().patterns() == []
     assert [output for output in story.outputs if output.type == "time.passed"] == []

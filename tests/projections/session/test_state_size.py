@@ -12,9 +12,9 @@ from trustfold.projections.local_topology import LogRecord
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.session.calls import MAX_REQUESTS_BYTES, MIN_REQUEST_BYTES
 from trustfold.projections.session.novelty import CallRequest
-from trustfold.projections.session.steps import MAX_WINDOW_CALLS, FinishedStep, Steps, StepWindow
+from trustfold.projections.session.steps import MAX_WINDOW_CALLS, AgentSteps, FinishedStep, StepWindow
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 
 SITUATIONS = Path(__file__).parents[2] / "situations"
 
@@ -27,7 +27,7 @@ def sessions(file: str) -> Iterator[list[bytes]]:
 
 def sizes(events: list[bytes]) -> Iterator[int]:
     """Bytes of the state after each event."""
-    processor = StageProcessor(STAGES[0], 0, Rules())
+    processor = StageProcessor(STAGES[0], 0, RuleSet())
     for offset, event in enumerate(events):
         processor.process("events", [LogRecord(None, event, offset)])
         yield from (len(state) for _, state in processor.snapshot() if state is not None)
@@ -73,7 +73,7 @@ def test_a_long_session_of_parallel_calls_stays_small() -> None:
 
 def test_requests_of_calls_in_flight_share_their_room() -> None:
     """The first ones are kept whole; of a crowd each keeps its beginning."""
-    processor = StageProcessor(STAGES[0], 0, Rules())
+    processor = StageProcessor(STAGES[0], 0, RuleSet())
     started = [call(number, "started", 0, args={"query": f"{number} {'x' * 900}"}) for number in range(20)]
     processor.process("events", [LogRecord(None, event, offset) for offset, event in enumerate(started)])
     state = processor.state("s-1")
@@ -102,7 +102,7 @@ def test_a_window_is_read_from_its_columns(ids: list[str]) -> None:
 def test_the_window_of_many_parallel_calls_is_bounded() -> None:
     """One step of hundreds of calls keeps the latest; a wider window of the rules keeps as many as it has steps."""
     for window_steps, most in ((30, MAX_WINDOW_CALLS), (100, 100)):
-        steps = Steps(number=1)
+        steps = AgentSteps(number=1)
         for number in range(300):
             steps.earlier(number, window_steps)
             steps.window.append(FinishedStep(1, number, number, "search", f"e-{number}"))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from trustfold.guard.state_cache import StateView
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.rules.calls import ToolRules
 from trustfold.rules.rules import EscalationPatch
 from trustfold.schemas.vocabulary import TrustState
@@ -18,7 +18,7 @@ from trustfold.schemas.vocabulary import TrustState
 RM, GIT = ({"command": f"{word} x"} for word in ("rm", "git"))
 
 
-def view_of(outputs: list[Output]) -> StateView:
+def view_of(outputs: list[StageOutput]) -> StateView:
     """What a guard knows that has followed these decisions."""
     view = StateView()
     for output in outputs:

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from fixed_rules import Rules, TrustRules
 from story import Story
-from trustfold.projections.emitter import Emitter
+from trustfold.projections.emitter import OutputEmitter
 from trustfold.projections.tool import emitters
-from trustfold.projections.tool.state import Fold, ToolState, TrustRecord
+from trustfold.projections.tool.state import ToolFold, ToolState, TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.outcomes import US
 from trustfold.schemas.vocabulary import TrustState
@@ -35,9 +35,9 @@ def test_publishing_a_state_changes_nothing_of_it(scope: str) -> None:
     before = msgspec.msgpack.encode(state)
     written = []
     for _ in range(2):
-        emit = Emitter()
+        emit = OutputEmitter()
         emit.begin("cause", state.clock)
-        fold = Fold(state, state.clock, Rules(), emit)
+        fold = ToolFold(state, state.clock, Rules(), emit)
         emitters.breaker_state(fold)
         for record in (state.trust, *state.fine.values()):
             assert record is not None

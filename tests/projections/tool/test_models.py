@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.tool.models import better_model, standing
-from trustfold.projections.tool.state import MAX_MODEL_KEYS, MAX_MODELS, ModelProfile, ToolState
-from trustfold.schemas.vocabulary import ModelSwitchStrategy, Severity
+from trustfold.projections.tool.state import MAX_MODEL_KEYS, MAX_MODELS, KeyProfile, ToolState
+from trustfold.schemas.vocabulary import FailureSeverity, ModelSwitchStrategy
 
 TOOL = "http_request"
 ARGS = {"url": "https://api.problem.com/endpoint"}
@@ -111,9 +111,10 @@ def test_a_declaration_holds_for_patterns_too(model: str, found: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "severity", [one for one in Severity if one not in {Severity.INVALID_INPUT, Severity.VALIDATION}]
+    "severity",
+    [one for one in FailureSeverity if one not in {FailureSeverity.INVALID_INPUT, FailureSeverity.VALIDATION}],
 )
-def test_an_outage_blames_no_model(severity: Severity) -> None:
+def test_an_outage_blames_no_model(severity: FailureSeverity) -> None:
     """What a model cannot help never suggests another one, however often it happens."""
     assert compared(12, error={"with_": str(severity)}).all("model_switch.suggested") == []
 
@@ -225,9 +226,9 @@ def test_informational_failures_and_refusals_do_not_count() -> None:
 # --- choosing -------------------------------------------------------------------------------------------------------
 
 
-def slipped(own: int, attempts: int) -> ModelProfile:
+def slipped(own: int, attempts: int) -> KeyProfile:
     """A profile with so many slips in so many calls."""
-    return ModelProfile(attempts=attempts, failures=own, own=own)
+    return KeyProfile(attempts=attempts, failures=own, own=own)
 
 
 def test_the_best_bound_wins_not_the_best_rate() -> None:
@@ -268,7 +269,7 @@ _counts = st.integers(0, 60).flatmap(
 def test_a_suggestion_is_never_a_worse_model(mine: tuple[int, ...], other: tuple[int, ...]) -> None:
     """Whatever was counted, what is suggested is better beyond chance and by at least 0.3."""
     profiles = {
-        name: ModelProfile(attempts=counts[0], failures=counts[1], own=counts[2], patterns=counts[3])
+        name: KeyProfile(attempts=counts[0], failures=counts[1], own=counts[2], patterns=counts[3])
         for name, counts in ((BAD, mine), (GOOD, other))
     }
     better = better_model(profiles, BAD, ModelRules())

@@ -8,7 +8,7 @@ import pytest
 from fixed_rules import TO_OPEN, DefaultRule, Rules, TrustRules
 from story import Story
 from trustfold.rules.rules import ToolRules
-from trustfold.schemas.vocabulary import Severity
+from trustfold.schemas.vocabulary import FailureSeverity
 
 KEY = "deploy"
 GIT = {"command": "git pull"}
@@ -154,7 +154,9 @@ def test_an_escalation_that_has_lapsed_is_no_longer_published() -> None:
 
 def test_only_what_the_filter_has_is_an_expected_severity() -> None:
     """A filter of its own turns the same failures into neither failure nor noise."""
-    story = ruled(severity_filter=frozenset({Severity.CRASH})).fails(KEY, times=5).fails(KEY, with_="crash", times=2)
+    story = (
+        ruled(severity_filter=frozenset({FailureSeverity.CRASH})).fails(KEY, times=5).fails(KEY, with_="crash", times=2)
+    )
     assert story.moves(KEY) == []
 
 

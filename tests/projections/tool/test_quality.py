@@ -13,11 +13,17 @@ from trustfold.projections.scenario import content_words, name_words
 from trustfold.projections.tool import quality
 from trustfold.projections.tool.state import MAX_SCENARIOS, MAX_WORDS, ToolState
 from trustfold.schemas.codec import rfc3339
-from trustfold.schemas.vocabulary import QualitySeverity, Severity
+from trustfold.schemas.vocabulary import FailureSeverity, QualitySeverity
 
 TOOL = "python_code_analyzer"
 SCENARIO = "analyze javascript code"
-FREE = {Severity.TRANSIENT, Severity.TIMEOUT, Severity.PERMISSION, Severity.REPEATED_AUTH, Severity.SECURITY}
+FREE = {
+    FailureSeverity.TRANSIENT,
+    FailureSeverity.TIMEOUT,
+    FailureSeverity.PERMISSION,
+    FailureSeverity.REPEATED_AUTH,
+    FailureSeverity.SECURITY,
+}
 
 
 def story_of(score: float = 0.9, **rules: Any) -> Story:
@@ -88,20 +94,20 @@ def test_a_score_of_zero_is_a_score() -> None:
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("severity", list(Severity))
-def test_a_call_costs_by_its_cause(severity: Severity) -> None:
+@pytest.mark.parametrize("severity", list(FailureSeverity))
+def test_a_call_costs_by_its_cause(severity: FailureSeverity) -> None:
     """Every severity: what it costs; what was out of reach or forbidden costs nothing, and is remembered."""
     story = story_of().fails(TOOL, {"n": 1}, with_=str(severity), scenario=SCENARIO)
     cost = {
-        Severity.SERVER_ERROR: 0.01,
-        Severity.NOT_FOUND: 0.01,
-        Severity.INVALID_INPUT: 0.01,
-        Severity.VALIDATION: 0.05,
-        Severity.CRASH: 0.10,
-        Severity.CORRUPTION: 0.10,
+        FailureSeverity.SERVER_ERROR: 0.01,
+        FailureSeverity.NOT_FOUND: 0.01,
+        FailureSeverity.INVALID_INPUT: 0.01,
+        FailureSeverity.VALIDATION: 0.05,
+        FailureSeverity.CRASH: 0.10,
+        FailureSeverity.CORRUPTION: 0.10,
     }.get(severity)
     assert (severity in FREE) is (cost is None)
-    remembered = cost is not None or severity is not Severity.SECURITY
+    remembered = cost is not None or severity is not FailureSeverity.SECURITY
     assert score_of(story) == (pytest.approx(0.9 - (cost or 0)) if remembered else None)
     state = story.state_of("quality", TOOL)
     assert list(state["failed_scenarios"] if state else []) == ([SCENARIO] if remembered else [])
@@ -123,7 +129,7 @@ def test_an_outage_never_demotes(status: int) -> None:
 
 def test_causes_can_be_set() -> None:
     """An operator may say what a cause costs."""
-    story = story_of(by_cause={Severity.TIMEOUT: QualitySeverity.HIGH})
+    story = story_of(by_cause={FailureSeverity.TIMEOUT: QualitySeverity.HIGH})
     story.fails(TOOL, with_="crash", scenario=SCENARIO).fails(TOOL, with_="timeout", scenario=SCENARIO)
     assert score_of(story) == 0.8
 

@@ -12,7 +12,7 @@ from story import Story
 from trustfold.projections.tool import trust
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule
-from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState, TrustTrigger
+from trustfold.schemas.vocabulary import FailureSeverity, RecoveryMode, TrustState, TrustTrigger
 
 KEY = "deploy"
 
@@ -92,7 +92,7 @@ def test_a_rate_limit_counts_half_where_it_counts() -> None:
     needed = math.ceil(3 / EscalationRule().transient_weight)
     assert needed > 3
     assert Story().fails(KEY, with_="transient", times=20).moves(KEY) == []
-    story = ruled(severity_filter=frozenset({Severity.TRANSIENT}))
+    story = ruled(severity_filter=frozenset({FailureSeverity.TRANSIENT}))
     assert story.fails(KEY, with_="transient", times=needed - 1).moves(KEY) == []
     assert story.fails(KEY, with_="transient").moves(KEY) == [("trusted", "escalated")]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.projections.processor import CLOCK_TOLERANCE_MS
 from trustfold.schemas.events import epoch_ms
-from trustfold.streams.embedded.recorded_lines import LOOKED_AHEAD, UNKNOWN, Arrivals, Line
+from trustfold.streams.embedded.recorded_lines import LOOKED_AHEAD, UNKNOWN, ArrivalOrder, RecordedLine
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
@@ -23,9 +23,9 @@ def line(time: datetime, session: str = "s1", **fields: Any) -> bytes:
     return orjson.dumps(body)
 
 
-def read(*lines: bytes) -> list[Line]:
+def read(*lines: bytes) -> list[RecordedLine]:
     """Records of lines."""
-    arrivals = Arrivals()
+    arrivals = ArrivalOrder()
     return [*arrivals.of(lines), *arrivals.rest()]
 
 
@@ -97,7 +97,7 @@ def test_one_clock_that_jumps_again_and_again_is_never_believed() -> None:
 
 def test_a_line_waits_only_where_it_is_in_doubt() -> None:
     """Whoever reads from a pipe gets each decision with its line."""
-    arrivals = Arrivals()
+    arrivals = ArrivalOrder()
     given_lines = iter([line(at(0)), line(at(0.1)), line(at(0.2)), line(at(9)), *[line(at(9.1))] * LOOKED_AHEAD])
     taken = []
 

@@ -14,11 +14,11 @@ import pytest
 from fixed_rules import Rules
 from moved_time import Machine
 from story import START, Story
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.streams.embedded import writer as writer_module
-from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine, Request
-from trustfold.streams.embedded.writer import Writer
+from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine, SubmitRequest
+from trustfold.streams.embedded.writer import EngineWriter
 
 RULES = Rules()
 HOUR = 3600
@@ -39,7 +39,7 @@ class Served:
     def __init__(self, path: Path) -> None:
         self.path = path / "store.sqlite"
         self.machine = Machine(START)
-        self.outputs: list[Output] = []
+        self.outputs: list[StageOutput] = []
         self.engine = EmbeddedEngine.open(self.path, RULES, clock=self.machine.stream_clock())
 
     def restart(self) -> None:
@@ -58,7 +58,7 @@ class Served:
         for topic, value in story.records:
             time = datetime.fromisoformat(orjson.loads(value)["time"]).timestamp()
             self.waits(max(time + behind - self.machine.wall, 0.0))
-            requests = [Request(topic, [value])]
+            requests = [SubmitRequest(topic, [value])]
             self.outputs += self.engine.submit(requests, arrived_ms=self.machine.wall_ms)[0].outputs
         story.records.clear()
 
@@ -67,7 +67,7 @@ class Served:
         rows = self._log("WHERE key IS NOT NULL")
         return [Told(_kind(value), _since(_time(value)), _since(arrived)) for _, _, value, arrived in rows]
 
-    def replayed(self) -> list[Output]:
+    def replayed(self) -> list[StageOutput]:
         """Outputs of the log alone, folded in one go."""
         topology = LocalTopology(RULES)
         return [
@@ -120,7 +120,7 @@ def _since(ms: int) -> float:
     return round(ms / 1000 - START.timestamp(), 3)
 
 
-def public(outputs: list[Output]) -> list[tuple[str, str, bytes | None]]:
+def public(outputs: list[StageOutput]) -> list[tuple[str, str, bytes | None]]:
     """What leaves trustfold."""
     return [(out.topic, out.key, out.value) for out in outputs if out.topic not in {*INTERNAL_TOPICS, "events"}]
 
@@ -387,7 +387,7 @@ def test_the_writer_tells_what_falls_due(served: Served, monkeypatch: pytest.Mon
     heard: list[str] = []
 
     async def serve() -> None:
-        writer = Writer(served.engine)
+        writer = EngineWriter(served.engine)
         writer.listeners.append(lambda outputs: heard.extend(output.type for output in outputs))
         writer.start()
         for seconds in (119, 120, 240):

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from scenarios import ALL
-from trustfold.rules.rules import Rules
-from trustfold.streams.embedded.engine import EmbeddedEngine, Request
+from trustfold.rules.rules import RuleSet
+from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest
 from trustfold.streams.embedded.store import StoreError
 from warm_process import WarmProcess
 
@@ -59,9 +59,9 @@ def contents(path: Path) -> dict[str, list[Any]]:
 
 def undisturbed(path: Path, lines: list[bytes]) -> dict[str, list[Any]]:
     """What the store holds after a run that nothing interrupts."""
-    with EmbeddedEngine.open(path, Rules()) as engine:
+    with EmbeddedEngine.open(path, RuleSet()) as engine:
         for first in range(0, len(lines), BATCH):
-            engine.submit([Request("events", lines[first : first + BATCH], b"batch %d" % first)])
+            engine.submit([SubmitRequest("events", lines[first : first + BATCH], b"batch %d" % first)])
         engine.tick(engine.stream_time)
     return contents(path)
 
@@ -149,10 +149,10 @@ def test_a_fault_at_any_statement_leaves_the_last_commit(tmp_path: Path) -> None
     """Whichever statement of a batch fails, nothing of it stays, in memory or on disk, and sending it again works."""
     lines = a_day()[:120]
     expected = undisturbed(tmp_path / "undisturbed.sqlite", lines)
-    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", RuleSet()) as engine:
         failed, at = 0, 0
         for first in range(0, len(lines), BATCH):
-            request = Request("events", lines[first : first + BATCH], b"batch %d" % first)
+            request = SubmitRequest("events", lines[first : first + BATCH], b"batch %d" % first)
             at += 1
             sound = engine._store.connection
             faulty = Failing(sound, at)
@@ -175,7 +175,7 @@ def test_a_fault_at_any_statement_leaves_the_last_commit(tmp_path: Path) -> None
 def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
     """When SQLite can grow no more the batch is refused in plain words; with room again, the same batch goes in."""
     lines = a_day()
-    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", RuleSet()) as engine:
         engine.ingest(lines[:20])
         before = engine.views.decisions(limit=10_000)
         pages = engine._store.connection.execute("PRAGMA page_count").fetchone()[0]
@@ -193,7 +193,7 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """When states cannot be read back the batch is refused as our error; nothing of it is in the next commit."""
     lines = a_day()[:40]
-    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", RuleSet()) as engine:
         engine.ingest(lines[:20])
     with EmbeddedEngine.open(tmp_path / "store.sqlite") as engine:
         run = engine._store.connection.execute

@@ -16,30 +16,30 @@ from scenarios import ALL, cli_command_failures
 from story import Story
 from streams_of_events import event_lines
 from trustfold.errors import ConfigError
-from trustfold.projections.emitter import Output, is_record_of_call
+from trustfold.projections.emitter import StageOutput, is_record_of_call
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules, TrustRules
+from trustfold.rules.rules import RuleSet, TrustRules
 from trustfold.streams.embedded import engine as engine_module
-from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine, Request
-from trustfold.streams.embedded.replay import Replay
+from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine, SubmitRequest
+from trustfold.streams.embedded.replay import FileReplay
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[3] / ".." / "shared" / "traces"))
-RULES = Rules()
+RULES = RuleSet()
 
 
-def folded(lines: list[bytes]) -> list[Output]:
+def folded(lines: list[bytes]) -> list[StageOutput]:
     """What one process without a store decides, a tick at the end included."""
     topology = LocalTopology(RULES)
     return topology.feed("events", lines) + topology.tick(topology.stream_time)
 
 
-def stored(engine: EmbeddedEngine) -> list[Output]:
+def stored(engine: EmbeddedEngine) -> list[StageOutput]:
     """Every output the store holds, in order."""
     topics = ("escalations", "breakers", "nudges", "suggestions", "state", "dead-letters", "events", "outcomes")
     return [one.output for one in engine.views.decisions(topics, limit=10_000)]
 
 
-def kept(outputs: list[Output]) -> list[Output]:
+def kept(outputs: list[StageOutput]) -> list[StageOutput]:
     """Outputs as they belong in the store, which has one partition."""
     return [
         output._replace(own_partition=False)
@@ -55,7 +55,7 @@ def test_outputs_are_those_of_a_replay(lines: list[bytes], cuts: list[tuple[int,
     with TemporaryDirectory() as directory:
         path = Path(directory, "store.sqlite")
         engine = EmbeddedEngine.open(path, RULES)
-        outputs: list[Output] = []
+        outputs: list[StageOutput] = []
         rest, turn = lines, 0
         while rest:
             size, restart = cuts[turn % len(cuts)]
@@ -77,9 +77,9 @@ def test_recorded_runs_give_the_outputs_of_a_replay(name: str, tmp_path: Path, m
     if not trace.exists():
         pytest.skip("the recorded runs are not here (TRUSTFOLD_TRACES)")
     monkeypatch.setattr(engine_module, "LIVE_STATES", 1)
-    expected = list(Replay(RULES).run([str(trace)]))
+    expected = list(FileReplay(RULES).run([str(trace)]))
     with gzip.open(trace) as lines, EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
-        outputs: list[Output] = []
+        outputs: list[StageOutput] = []
         while batch := [line.strip() for line in islice(lines, 200)]:
             outputs += engine.ingest(batch)
         assert outputs + engine.tick(engine.stream_time) == expected
@@ -91,7 +91,7 @@ def test_public_states_are_the_latest_of_the_state_topic(name: str, tmp_path: Pa
     with EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
         latest: dict[str, bytes | None] = {}
         for topic, value in ALL[name]().records:
-            receipt = engine.submit([Request(topic, [value])])[0]
+            receipt = engine.submit([SubmitRequest(topic, [value])])[0]
             latest.update({output.key: output.value for output in receipt.outputs if output.topic == "state"})
         assert engine.views.states() == {key: value for key, value in latest.items() if value is not None}
 
@@ -128,7 +128,7 @@ def test_what_was_due_stays_due_over_a_restart(tmp_path: Path) -> None:
 def test_a_request_sent_again_is_answered_from_the_first_time(tmp_path: Path) -> None:
     """A publisher that did not hear the answer repeats the request; nothing is folded twice, even after a restart."""
     lines = [value for _, value in cli_command_failures().records]
-    request = Request("events", [*lines, b"no json"], b"token-1")
+    request = SubmitRequest("events", [*lines, b"no json"], b"token-1")
     with EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
         (first,) = engine.submit([request])
         before = stored(engine)
@@ -146,16 +146,16 @@ def test_requests_of_one_transaction_have_receipts_of_their_own(tmp_path: Path) 
     lines = [value for _, value in cli_command_failures().records]
     with EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
         receipts = engine.submit(
-            [Request("events", lines[:2]), Request("events", [b"{"]), Request("events", lines[2:])]
+            [SubmitRequest("events", lines[:2]), SubmitRequest("events", [b"{"]), SubmitRequest("events", lines[2:])]
         )
         assert [(one.accepted, one.dead_letters) for one in receipts] == [(2, 0), (0, 1), (4, 0)]
         joined = [output for receipt in receipts for output in receipt.outputs]
     assert joined == LocalTopology(RULES).feed("events", [*lines[:2], b"{", *lines[2:]])
 
 
-def command(engine: EmbeddedEngine, value: bytes) -> list[Output]:
+def command(engine: EmbeddedEngine, value: bytes) -> list[StageOutput]:
     """Outputs of an operator's command."""
-    return engine.submit([Request("commands", [value])])[0].outputs
+    return engine.submit([SubmitRequest("commands", [value])])[0].outputs
 
 
 def test_commands_fold_like_events(tmp_path: Path) -> None:
@@ -178,14 +178,14 @@ def test_only_source_topics_take_input(tmp_path: Path) -> None:
     """Records for a topic that nothing reads are refused before anything is folded."""
     with EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
         with pytest.raises(ConfigError, match="'nudges' takes no input"):
-            engine.submit([Request("nudges", [b"{}"])])
+            engine.submit([SubmitRequest("nudges", [b"{}"])])
         assert stored(engine) == []
 
 
 def test_rules_are_remembered(tmp_path: Path) -> None:
     """Opened without rules, a store goes on under those it was last opened with."""
     rules = orjson.loads(b'{"trust":{"default_rule":{"count_threshold":1}}}')
-    strict = engine_module.msgspec.convert(rules, Rules)
+    strict = engine_module.msgspec.convert(rules, RuleSet)
     EmbeddedEngine.open(tmp_path / "store.sqlite", strict).close()
     with EmbeddedEngine.open(tmp_path / "store.sqlite") as engine:
         assert engine.rules == strict
@@ -260,9 +260,9 @@ def test_what_the_folds_count_is_that_of_kept_batches(tmp_path: Path) -> None:
     for folder in "abc":
         story.fails("read_file", {"path": f"/{folder}/x"})
     lines = [value for _, value in story.records]
-    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules(trust=TrustRules(max_fine_keys=1))) as engine:
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", RuleSet(trust=TrustRules(max_fine_keys=1))) as engine:
         with pytest.raises(ConfigError):
-            engine.submit([Request("events", lines), Request("nudges", [b""])])
+            engine.submit([SubmitRequest("events", lines), SubmitRequest("nudges", [b""])])
         assert not engine.counted
         engine.ingest(lines)
         assert engine.counted == {"untracked": 2}

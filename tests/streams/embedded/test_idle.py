@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import START, event_lines
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import IdleRules, Rules
+from trustfold.rules.rules import IdleRules, RuleSet
 from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine
 
-RULES = Rules(idle=IdleRules(session_idle_hours=1, key_idle_hours=1, fleet_idle_hours=1))
+RULES = RuleSet(idle=IdleRules(session_idle_hours=1, key_idle_hours=1, fleet_idle_hours=1))
 GAPS = [0, 0, 0, 5, 3599, 3600, 7300, 20_000]
 """Seconds between two arrivals."""
 
@@ -33,7 +33,7 @@ def timed(line: bytes, time: float) -> bytes:
     return orjson.dumps(orjson.loads(line) | {"time": own})
 
 
-def folded_again(path: Path) -> list[Output]:
+def folded_again(path: Path) -> list[StageOutput]:
     """Outputs of the store's own log, folded in one go."""
     topology = LocalTopology(RULES)
     with sqlite3.connect(path) as log:
@@ -46,7 +46,7 @@ def folded_again(path: Path) -> list[Output]:
     ]
 
 
-def public(outputs: list[Output]) -> list[tuple[str, str, bytes | None]]:
+def public(outputs: list[StageOutput]) -> list[tuple[str, str, bytes | None]]:
     """What leaves trustfold."""
     return [(out.topic, out.key, out.value) for out in outputs if out.topic not in {*INTERNAL_TOPICS, "events"}]
 
@@ -56,7 +56,7 @@ def public(outputs: list[Output]) -> list[tuple[str, str, bytes | None]]:
 def test_the_log_gives_the_same_bytes_again(lines: list[bytes], data: st.DataObject) -> None:
     """Batches, ticks and restarts at any place: what was told is what the log alone gives."""
     with TemporaryDirectory() as folder:
-        path, time, told = Path(folder) / "s.sqlite", 0.0, list[Output]()
+        path, time, told = Path(folder) / "s.sqlite", 0.0, list[StageOutput]()
         engine = EmbeddedEngine.open(path, RULES)
         try:
             for line in lines:

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from fixed_rules import Rules
 from story import Story
-from trustfold.streams.embedded.engine import EmbeddedEngine, Request
-from trustfold.streams.embedded.store_views import BLOCK_BITS, StoredDecision, StoredEvent, Views
+from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest
+from trustfold.streams.embedded.store_views import BLOCK_BITS, StoredDecision, StoredEvent, StoreViews
 
 URL = {"url": "https://api.example.com/data"}
 
@@ -27,20 +27,20 @@ def two_sessions() -> Story:
 
 
 @pytest.fixture(params=["with indexes", "written by an older version"])
-def views(tmp_path: Path, request: pytest.FixtureRequest) -> Views:
+def views(tmp_path: Path, request: pytest.FixtureRequest) -> StoreViews:
     """A store of both sessions, with lines that are no events between them."""
     path = tmp_path / "store.sqlite"
     with EmbeddedEngine.open(path, Rules()) as engine:
         engine.ingest([b"{", b'["no event"]', b'{"session_id": 5}', b"\xff\x00"])
         for topic, value in two_sessions().records:
-            engine.submit([Request(topic, [value])], arrived_ms=1_767_607_200_000)
+            engine.submit([SubmitRequest(topic, [value])], arrived_ms=1_767_607_200_000)
     if request.param != "with indexes":
         with sqlite3.connect(path) as connection:
             for (name,) in connection.execute(
                 "SELECT name FROM sqlite_schema WHERE sql LIKE '%json_extract%'"
             ).fetchall():
                 connection.execute(f"DROP INDEX {name}")
-    return Views.open(path)
+    return StoreViews.open(path)
 
 
 def bodies(found: list[StoredEvent] | list[StoredDecision]) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def bodies(found: list[StoredEvent] | list[StoredDecision]) -> list[dict[str, An
     return [orjson.loads(one.value) for one in found]
 
 
-def test_a_session_is_read_alone_and_in_order(views: Views) -> None:
+def test_a_session_is_read_alone_and_in_order(views: StoreViews) -> None:
     """All events of one session and none of the other; the latest of them where only some are wanted, page by page."""
     written = [orjson.loads(value) for _, value in two_sessions().records]
     of_s1 = [one["id"] for one in written if one["session_id"] == "s1"]
@@ -61,14 +61,14 @@ def test_a_session_is_read_alone_and_in_order(views: Views) -> None:
     assert views.session_events("nobody") == []
 
 
-def test_what_the_engine_appended_belongs_to_the_session(views: Views) -> None:
+def test_what_the_engine_appended_belongs_to_the_session(views: StoreViews) -> None:
     """The finish that the engine wrote for a call past its deadline."""
     (appended,) = (one for one in bodies(views.appended_events("s1")) if one["type"] != "time.passed")
     assert (appended["type"], appended["status"]) == ("tool_call.finished", "timeout")
     assert all(one["type"] == "time.passed" for one in bodies(views.appended_events("s0")))
 
 
-def test_decisions_of_a_session_and_circuits_of_its_time(views: Views) -> None:
+def test_decisions_of_a_session_and_circuits_of_its_time(views: StoreViews) -> None:
     """Escalations name the session; a circuit names none and is found by its time."""
     kinds = {one["type"] for one in bodies(views.session_decisions("s0"))}
     assert "trust.changed" in kinds
@@ -80,7 +80,7 @@ def test_decisions_of_a_session_and_circuits_of_its_time(views: Views) -> None:
     assert views.session_decisions("s0", before=newest[0].offset) == views.session_decisions("s0")[:-1]
 
 
-def test_a_decision_leads_to_its_events(views: Views) -> None:
+def test_a_decision_leads_to_its_events(views: StoreViews) -> None:
     """The ids in `caused_by` lead to events of both sessions, oldest first; also to a finish that was appended."""
     escalated = next(one for one in bodies(views.session_decisions("s0")) if one["type"] == "trust.changed")
     found = views.decision(escalated["id"])
@@ -106,7 +106,7 @@ def test_a_session_over_many_blocks_is_read_whole(tmp_path: Path) -> None:
         for number, (_, value) in enumerate(story.records[1:], 1):
             place = number * 3 << BLOCK_BITS
             connection.execute("INSERT INTO log VALUES (?, 'events', NULL, ?, -1)", (place, value))
-    views = Views.open(path)
+    views = StoreViews.open(path)
     assert [one["id"] for one in bodies(views.session_events("long"))] == [
         orjson.loads(value)["id"] for _, value in story.records
     ]

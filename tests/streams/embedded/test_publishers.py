@@ -18,7 +18,7 @@ from trustfold.schemas.codec import rfc3339
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.publishers import HOOKS, read_publishers
 from trustfold.streams.embedded.server import make_app
-from trustfold.streams.embedded.sign_in import Roles
+from trustfold.streams.embedded.sign_in import RoleTokens
 from trustfold.web.routes import more_routes
 from waiting import wait_until
 
@@ -33,7 +33,7 @@ class Server:
         self.path = folder / "store.sqlite"
         file = folder / "publishers.json"
         file.write_text(json.dumps(FILE))
-        roles = Roles(TOKEN, OPERATOR, own=read_publishers(file))
+        roles = RoleTokens(TOKEN, OPERATOR, own=read_publishers(file))
         app = make_app(EmbeddedEngine.open(self.path, Rules()), self.path, roles=roles, more=more_routes)
 
         async def by_socket(scope: Scope, receive: Receive, send: Send) -> None:

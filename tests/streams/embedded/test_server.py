@@ -18,7 +18,7 @@ from command_line import Up, up
 from fixed_rules import Rules
 from scenarios import announce_without_action, cli_command_failures, mcp_server_dies
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.store_views import StoreViews
 from waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("fixed_rules_file")
@@ -256,7 +256,7 @@ def test_many_publishers_at_once(server: Up, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(publish, range(8))) == 160
     assert server.stop() == 0
-    with_views = Views.open(tmp_path / "store.sqlite")
+    with_views = StoreViews.open(tmp_path / "store.sqlite")
     rows = with_views._all("SELECT value FROM log WHERE topic = 'events'")
     with_views.close()
     assert len({orjson.loads(value)["id"] for (value,) in rows}) == len(rows) == 160
@@ -300,7 +300,7 @@ def test_it_stops_when_told(server: Up, tmp_path: Path, number: signal.Signals, 
     assert server.stop(number) == code
     stream.read()
     connection.close()
-    views = Views.open(tmp_path / "store.sqlite")
+    views = StoreViews.open(tmp_path / "store.sqlite")
     assert [one.output.type for one in views.decisions()] == ["trust.changed", "trust.danger_noted"]
     views.close()
 

@@ -9,17 +9,17 @@ import orjson
 import pytest
 from fixed_rules import NudgeRules, Policy, Rules
 from story import Story
-from trustfold.rules.levels import Level, set_by
+from trustfold.rules.levels import SettingLevel, set_by
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
-from trustfold.streams.embedded.engine import EmbeddedEngine, Request, source_in_force
+from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest, source_in_force
 from trustfold.streams.embedded.store import StoreError
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.store_views import StoreViews
 
 
-def settings_of(story: Story) -> list[Request]:
+def settings_of(story: Story) -> list[SubmitRequest]:
     """The story's records as requests, in order."""
-    return [Request(topic, [value]) for topic, value in story.records]
+    return [SubmitRequest(topic, [value]) for topic, value in story.records]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_settings_outlive_the_engine(path: Path) -> None:
         types = [output.type for receipt in receipts for output in receipt.outputs]
         assert "pattern.detected" in types
         assert "nudge.issued" not in types
-        assert Views.open(path).scopes() == {"workspace:w1": SettingsOverrides(nudge_enabled=False)}
+        assert StoreViews.open(path).scopes() == {"workspace:w1": SettingsOverrides(nudge_enabled=False)}
 
 
 def test_settings_and_events_of_one_batch_keep_their_order(path: Path) -> None:
@@ -102,14 +102,14 @@ def test_a_store_without_an_engine_knows_all_levels(path: Path) -> None:
     environment = SettingsOverrides(recovery_mode=RecoveryMode.AUTO)
     with EmbeddedEngine.open(path, Rules(nudges=NudgeRules(level=NudgeLevel.DIRECT)), environment) as engine:
         engine.submit(settings_of(story))
-    views = Views.open(path)
+    views = StoreViews.open(path)
     source = source_in_force(views)
     levels = source.levels("w1", "ada", views.session("s1"))
     assert {level: set_by(overrides) for level, overrides in levels.items()} == {
-        Level.ENVIRONMENT: {"recovery_mode": "auto"},
-        Level.SESSION: {"recovery_mode": "ask"},
-        Level.WORKSPACE: {},
-        Level.USER: {"nudge_level": "gentle"},
+        SettingLevel.ENVIRONMENT: {"recovery_mode": "auto"},
+        SettingLevel.SESSION: {"recovery_mode": "ask"},
+        SettingLevel.WORKSPACE: {},
+        SettingLevel.USER: {"nudge_level": "gentle"},
     }
     assert views.session("nobody") == ""
     assert source.base.nudges.level is NudgeLevel.DIRECT
@@ -124,7 +124,7 @@ def test_a_store_of_before_there_were_settings_goes_on(path: Path) -> None:
     connection.execute("DROP TABLE settings")
     connection.commit()
     connection.close()
-    assert Views.open(path).scopes() == {}
+    assert StoreViews.open(path).scopes() == {}
     with EmbeddedEngine.open(path) as engine:
         engine.submit(settings_of(looping())[:1])
-    assert list(Views.open(path).scopes()) == ["workspace:w1"]
+    assert list(StoreViews.open(path).scopes()) == ["workspace:w1"]

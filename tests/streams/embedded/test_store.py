@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from scenarios import cli_command_failures
 from trustfold.errors import StateIncompatible
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.store import StoreError, StoreLocked
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.store_views import StoreViews
 
 HOLD = """
 import sys
@@ -56,8 +56,8 @@ def test_the_same_process_cannot_open_it_twice(tmp_path: Path) -> None:
 def test_readers_see_commits_while_the_engine_runs(tmp_path: Path) -> None:
     """A read-only view of an open store shows every batch that was acknowledged, and never locks the writer."""
     path = tmp_path / "store.sqlite"
-    with EmbeddedEngine.open(path, Rules()) as engine:
-        views = Views.open(path)
+    with EmbeddedEngine.open(path, RuleSet()) as engine:
+        views = StoreViews.open(path)
         assert views.states() == {}
         for _, value in cli_command_failures().records:
             engine.ingest([value])
@@ -71,7 +71,7 @@ def test_readers_see_commits_while_the_engine_runs(tmp_path: Path) -> None:
 def test_a_missing_store_is_an_error_for_readers(tmp_path: Path) -> None:
     """A reader does not make a store where there is none."""
     with pytest.raises(StoreError, match="no such store; `trustfold up --store"):
-        Views.open(tmp_path / "none.sqlite")
+        StoreViews.open(tmp_path / "none.sqlite")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,7 +91,7 @@ def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
     connection.close()
     for path in (text, other):
         before = path.read_bytes()
-        for opening in (EmbeddedEngine.open, Views.open):
+        for opening in (EmbeddedEngine.open, StoreViews.open):
             with pytest.raises(StoreError, match="not a trustfold store"):
                 opening(path)
         assert path.read_bytes() == before
@@ -111,7 +111,7 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 def test_states_of_another_version_are_refused_before_anything_is_folded(tmp_path: Path) -> None:
     """States this version cannot read stop it at the start, not in the middle of somebody's batch."""
     path = tmp_path / "store.sqlite"
-    with EmbeddedEngine.open(path, Rules()) as engine:
+    with EmbeddedEngine.open(path, RuleSet()) as engine:
         engine.ingest([value for _, value in cli_command_failures().records])
     with sqlite3.connect(path) as connection:
         connection.execute(

@@ -10,21 +10,21 @@ from typing import TypeVar
 import pytest
 from scenarios import cli_command_failures
 from story import Story
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded import writer as writer_module
-from trustfold.streams.embedded.engine import EmbeddedEngine, Receipt, Request
+from trustfold.streams.embedded.engine import CommitReceipt, EmbeddedEngine, SubmitRequest
 from trustfold.streams.embedded.store import StoreError
-from trustfold.streams.embedded.writer import Busy, Writer
+from trustfold.streams.embedded.writer import EngineWriter, WriterBusy
 
 LINES = [value for _, value in cli_command_failures().records]
 T = TypeVar("T")
 
 
-def run(path: Path, work: Callable[[Writer], Awaitable[T]]) -> T:
+def run(path: Path, work: Callable[[EngineWriter], Awaitable[T]]) -> T:
     """Run something beside a writer over a new store."""
 
     async def whole() -> T:
-        writer = Writer(EmbeddedEngine.open(path / "store.sqlite", Rules()))
+        writer = EngineWriter(EmbeddedEngine.open(path / "store.sqlite", RuleSet()))
         writer.start()
         try:
             return await work(writer)
@@ -37,8 +37,8 @@ def run(path: Path, work: Callable[[Writer], Awaitable[T]]) -> T:
 def test_waiting_requests_share_a_commit(tmp_path: Path) -> None:
     """Requests that come while the engine is busy are committed together, each with its own receipt, in order."""
 
-    async def work(writer: Writer) -> tuple[list[Receipt], int]:
-        requests = [Request("events", [line]) for line in LINES]
+    async def work(writer: EngineWriter) -> tuple[list[CommitReceipt], int]:
+        requests = [SubmitRequest("events", [line]) for line in LINES]
         receipts = await asyncio.gather(*(writer.submit(request) for request in requests))
         return receipts, writer.committed
 
@@ -52,11 +52,11 @@ def test_urgent_requests_are_folded_before_others(tmp_path: Path, monkeypatch: p
     """What an agent waits for shares no commit with a publisher's backlog, and waits for one batch of it at most."""
     monkeypatch.setattr(writer_module, "MAX_BATCH_BYTES", 1)
 
-    async def work(writer: Writer) -> list[str]:
+    async def work(writer: EngineWriter) -> list[str]:
         order: list[str] = []
 
         async def submit(name: str, line: bytes, *, urgent: bool) -> None:
-            await writer.submit(Request("events", [line]), urgent=urgent)
+            await writer.submit(SubmitRequest("events", [line]), urgent=urgent)
             order.append(name)
 
         backlog = [asyncio.create_task(submit(f"{n}", line, urgent=False)) for n, line in enumerate(LINES[:4])]
@@ -74,13 +74,13 @@ def test_a_fault_reaches_every_publisher_of_the_batch_and_passes(
 ) -> None:
     """When a commit fails each publisher in it hears so and the writer reports ill; with the cause gone, it goes on."""
 
-    async def work(writer: Writer) -> list[object]:
+    async def work(writer: EngineWriter) -> list[object]:
         connection = writer.engine._store.connection
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         await writer.call(lambda: connection.execute(f"PRAGMA max_page_count={pages}"))
         story = Story()
         story.event("model.text", text="x" * 500_000)
-        request = Request("events", [story.records[0][1]])
+        request = SubmitRequest("events", [story.records[0][1]])
         failed = await asyncio.gather(writer.submit(request), writer.submit(request), return_exceptions=True)
         assert writer.fault is not None
         assert "disk is full" in writer.fault
@@ -98,20 +98,20 @@ def test_too_much_waiting_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Beyond the room for waiting bytes a publisher is asked to come again; a single large request always fits."""
     monkeypatch.setattr(writer_module, "MAX_WAITING_BYTES", 10)
 
-    async def work(writer: Writer) -> list[object]:
-        requests = [Request("events", [line]) for line in LINES[:3]]
+    async def work(writer: EngineWriter) -> list[object]:
+        requests = [SubmitRequest("events", [line]) for line in LINES[:3]]
         return list(await asyncio.gather(*(writer.submit(one) for one in requests), return_exceptions=True))
 
     first, *others = run(tmp_path, work)
-    assert isinstance(first, Receipt)
-    assert [type(answer) for answer in others] == [Busy, Busy]
+    assert isinstance(first, CommitReceipt)
+    assert [type(answer) for answer in others] == [WriterBusy, WriterBusy]
 
 
 def test_what_is_waiting_is_written_before_the_end(tmp_path: Path) -> None:
     """Stopping keeps what was already taken in."""
 
-    async def work(writer: Writer) -> list[asyncio.Task[Receipt]]:
-        tasks = [asyncio.create_task(writer.submit(Request("events", [line]))) for line in LINES]
+    async def work(writer: EngineWriter) -> list[asyncio.Task[CommitReceipt]]:
+        tasks = [asyncio.create_task(writer.submit(SubmitRequest("events", [line]))) for line in LINES]
         await asyncio.sleep(0)
         return tasks
 

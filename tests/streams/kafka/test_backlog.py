@@ -22,7 +22,7 @@ from broker_kit import Broker
 from kafka_run import consumer, settings_for, start_worker, stop_worker
 from prometheus_client.parser import text_string_to_metric_families
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.lag import lag_of
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
@@ -67,7 +67,7 @@ def decisions(values: list[bytes | None]) -> Counter[tuple[Any, ...]]:
 
 def replayed(events: list[Event]) -> Counter[tuple[Any, ...]]:
     """The decisions of a replay."""
-    topology = LocalTopology(Rules())
+    topology = LocalTopology(RuleSet())
     outputs = topology.feed("events", [value for _, _, value in events])
     outputs += topology.tick(topology.stream_time)
     return decisions([output.value for output in outputs if output.topic in TOOL_TOPICS])

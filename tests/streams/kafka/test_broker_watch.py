@@ -12,7 +12,7 @@ from trustfold.errors import ConfigError
 from trustfold.streams.kafka.broker_watch import READ, WRITE, BrokerWatch
 from trustfold.streams.kafka.faults import describe, is_expected, is_passing
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.topic_metadata import Found
+from trustfold.streams.kafka.topic_metadata import TopicDescription
 
 NAME = "trustfold.events"
 ALL = 1 << READ | 1 << WRITE
@@ -38,9 +38,9 @@ class Cluster:
         """As the engine."""
         self.faults.append(error)
 
-    async def ask(self) -> dict[str, Found]:
+    async def ask(self) -> dict[str, TopicDescription]:
         """State of the cluster."""
-        return {NAME: Found(self.answer())}
+        return {NAME: TopicDescription(self.answer())}
 
     def look(self, answer: Callable[[], dict[str, Any]] | BaseException, times: int = 1) -> None:
         """Look at it so many times."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from faust.types import TP
-from trustfold.streams.kafka.backpressure import Tenure
-from trustfold.streams.kafka.changelog import Fenced
-from trustfold.streams.kafka.checkpoint import Checkpointer, LostGroup, Superseded
+from trustfold.streams.kafka.backpressure import PartitionTenure
+from trustfold.streams.kafka.changelog import PartitionFenced
+from trustfold.streams.kafka.checkpoint import CheckpointSuperseded, CheckpointWriter, LostGroup
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
@@ -61,7 +61,7 @@ class World:
 
     def __init__(self, states: dict[bytes, bytes | None], *, moved: bool = True, log_end: int = 5) -> None:
         self.steps: list[str] = []
-        self.member, self.current = True, Tenure(1, 7)
+        self.member, self.current = True, PartitionTenure(1, 7)
         self.log_end = log_end
         self.refuse: Exception | None = None
         self.output_fault: Exception | None = None
@@ -81,9 +81,9 @@ class World:
         )
         self.settings, self.metrics = KafkaSettings(checkpoint_timeout=0.5), LaneMetrics()
         self.tasks = {("session", 0): self.task}
-        self.checkpointer = Checkpointer(self, self.drain, self.inspect)
+        self.checkpointer = CheckpointWriter(self, self.drain, self.inspect)
 
-    def tenure(self) -> Tenure | None:
+    def tenure(self) -> PartitionTenure | None:
         """As the engine."""
         return self.current
 
@@ -199,7 +199,7 @@ def test_a_lost_membership_marks_nothing(moment: str) -> None:
     send = world.send_batch
 
     async def send_and_lose(batch: Batch, topic: str, *, partition: int) -> Any:
-        world.current = Tenure(2, 7)
+        world.current = PartitionTenure(2, 7)
         return await send(batch, topic, partition=partition)
 
     if moment == "before":
@@ -208,7 +208,7 @@ def test_a_lost_membership_marks_nothing(moment: str) -> None:
         world.checkpointer._drain = lose
     else:
         world.send_batch = send_and_lose
-    with pytest.raises(Superseded if moment == "states" else LostGroup):
+    with pytest.raises(CheckpointSuperseded if moment == "states" else LostGroup):
         run(world.checkpointer.checkpoint())
     assert not {"done", "forget"} & set(world.steps)
     assert ("states acknowledged" in world.steps) == (moment == "states")
@@ -229,8 +229,8 @@ def test_a_jump_in_the_changelog_is_inspected_first() -> None:
 def test_a_claim_in_the_changelog_marks_nothing() -> None:
     """Fenced: the states are in the log, but they do not count, so their events must be read again."""
     world = World({b"k": b"v"}, log_end=9)
-    world.foreign = Fenced("claimed")
-    with pytest.raises(Fenced):
+    world.foreign = PartitionFenced("claimed")
+    with pytest.raises(PartitionFenced):
         run(world.checkpointer.checkpoint())
     assert not {"done", "forget"} & set(world.steps)
     assert world.store.get(b"k") is None

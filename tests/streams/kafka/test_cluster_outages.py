@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from lane_harness import LaneHarness, events, run
 from local_kafka import LocalKafka
 from local_kafka_cluster import LocalCluster
-from local_kafka_jars import Installation
+from local_kafka_jars import KafkaInstallation
 from local_kafka_node import SHORT_LIVED
 from local_kafka_node import LocalKafka as Node
 from local_kafka_probe import free_port
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.durable_broker, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka_jars: Installation) -> Iterator[LocalCluster]:
+def cluster(kafka_jars: KafkaInstallation) -> Iterator[LocalCluster]:
     """Three brokers, for all tests of this module."""
     with LocalCluster(settings={"group.min.session.timeout.ms": "1000"}) as cluster:
         yield cluster
@@ -130,7 +130,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_full_disk_under_the_broker(kafka_jars: Installation, disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_under_the_broker(kafka_jars: KafkaInstallation, disk: Path, tmp_path: Path) -> None:
     """A broker without room ends; the worker waits for it, and goes on when there is room and a broker again."""
     kafka = LocalKafka(java_options=SHORT_LIVED, data=disk / "kafka", settings={"log.segment.bytes": str(1 << 20)})
     with contextlib.closing(kafka.start()), lane_on(kafka.bootstrap, "full.", tmp_path) as lane:
@@ -156,7 +156,7 @@ def written(lane: LaneHarness) -> int:
         return 0
 
 
-def test_a_slow_network_and_one_that_is_gone(kafka_jars: Installation, tmp_path: Path) -> None:
+def test_a_slow_network_and_one_that_is_gone(kafka_jars: KafkaInstallation, tmp_path: Path) -> None:
     """A tenth of a second for each packet and connections that break cost time only; silence is waited for."""
     direct, through = free_port(), free_port()
     advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{through}"}

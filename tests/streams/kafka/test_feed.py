@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from trustfold.errors import ConfigError
 from trustfold.streams.kafka import feed
-from trustfold.streams.kafka.feed import ALL, Feed
+from trustfold.streams.kafka.feed import ALL, TopicFeed
 from trustfold.streams.kafka.settings import KafkaSettings
 
 
@@ -133,7 +133,7 @@ def test_a_topic_that_changes_while_it_is_followed(
                 await asyncio.sleep(0.001)
 
     async def follow() -> None:
-        followed = Feed(
+        followed = TopicFeed(
             settings,
             {"state": ALL, "nudges": 10},
             lambda records: told.extend((one.topic, one.value) for one in records),
@@ -166,7 +166,7 @@ def test_a_fault_of_ours_shows_and_reading_is_tried_again(
             raise ValueError("a fault of ours")
 
     async def follow() -> None:
-        followed = Feed(
+        followed = TopicFeed(
             KafkaSettings(), {"state": ALL}, fail_once, lambda _: None, lambda: faults.append(followed.fault)
         )
         following = asyncio.create_task(followed.run())
@@ -208,7 +208,7 @@ def test_an_ended_connection_is_no_outage(
     monkeypatch.setattr(feed, "unreachable", unreachable)
 
     async def follow() -> None:
-        followed = Feed(
+        followed = TopicFeed(
             KafkaSettings(), {"state": ALL}, lambda _: None, lambda _: None, lambda: faults.append(followed.fault)
         )
         following = asyncio.create_task(followed.run())

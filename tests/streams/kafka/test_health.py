@@ -22,34 +22,34 @@ from trustfold.errors import ConfigError
 from trustfold.streams import probe_server
 from trustfold.streams.kafka import health
 from trustfold.streams.kafka.app import make_app
-from trustfold.streams.kafka.backpressure import Tenure
-from trustfold.streams.kafka.engine import Engine, _reason
+from trustfold.streams.kafka.backpressure import PartitionTenure
+from trustfold.streams.kafka.engine import WorkerEngine, _reason
 from trustfold.streams.kafka.health import STUCK_S, alive, probe_of, ready
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
-from trustfold.streams.kafka.metrics import Histogram, LaneMetrics
-from trustfold.streams.kafka.monitor import Monitor
+from trustfold.streams.kafka.metrics import BoundedHistogram, LaneMetrics
+from trustfold.streams.kafka.monitor import EngineMonitor
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.stages import Topology
+from trustfold.streams.kafka.stages import KafkaTopology
 from trustfold.streams.probe_server import ProbeServer
 from waiting import wait_until
 
 
 @pytest.fixture
-def engine() -> Engine:
+def engine() -> WorkerEngine:
     """An engine that folds one partition."""
-    made = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
-    made._tenure = Tenure(1, 1)
+    made = WorkerEngine(KafkaSettings(), None, KafkaTopology((), lambda *_: None), LaneMetrics())
+    made._tenure = PartitionTenure(1, 1)
     made.metrics.assigned = 1
     made.watch.answered_at = time.monotonic()
     return made
 
 
-def test_a_worker_that_folds_is_alive_and_ready(engine: Engine) -> None:
+def test_a_worker_that_folds_is_alive_and_ready(engine: WorkerEngine) -> None:
     """No reason against it."""
     assert (alive(engine), ready(engine)) == ("", "")
 
 
-def test_a_worker_that_waits_is_alive_but_not_ready(engine: Engine) -> None:
+def test_a_worker_that_waits_is_alive_but_not_ready(engine: WorkerEngine) -> None:
     """A restart would help nobody: not for a broker, a leader, a rebalance or the lack of partitions."""
     engine.watch.lost_since = 1.0
     assert (alive(engine), ready(engine)) == ("", "no broker answers")
@@ -65,7 +65,7 @@ def test_a_worker_that_waits_is_alive_but_not_ready(engine: Engine) -> None:
     assert (alive(engine), ready(engine)) == ("", "starting")
 
 
-def test_a_worker_that_cannot_go_on_is_not_alive(engine: Engine) -> None:
+def test_a_worker_that_cannot_go_on_is_not_alive(engine: WorkerEngine) -> None:
     """It has failed, or its event loop stands still."""
     engine.turned_at -= STUCK_S + 1
     assert alive(engine) == ready(engine) == "the event loop is stuck"
@@ -84,7 +84,7 @@ def test_a_probe_before_the_start_does_not_make_what_the_start_makes() -> None:
     assert asyncio.run(probed())
 
 
-def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: Engine) -> None:
+def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: WorkerEngine) -> None:
     """The worker does not start without the health that was asked for."""
     port = free_port()
     server = ProbeServer(probe_of(engine), "127.0.0.1", port)
@@ -97,7 +97,9 @@ def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: Engine) -> None
         server.close()
 
 
-def test_half_requests_do_not_keep_a_probe_from_its_answer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_requests_do_not_keep_a_probe_from_its_answer(
+    engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 1,500 connections without a whole request few are kept, none for long, and no thread stays behind."""
     monkeypatch.setattr(probe_server, "REQUEST_S", 1.0)
     threads, port = threading.active_count(), free_port()
@@ -112,7 +114,7 @@ def test_half_requests_do_not_keep_a_probe_from_its_answer(engine: Engine, monke
         server.close()
 
 
-def test_a_request_that_drips_is_cut(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_drips_is_cut(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then does not keep a connection."""
     monkeypatch.setattr(probe_server, "REQUEST_S", 1.0)
     port = free_port()
@@ -150,7 +152,7 @@ def test_a_request_that_drips_is_cut(engine: Engine, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_pages_of_other_sites_read_nothing(
-    engine: Engine, bind: str, headers: dict[str, str], code: int, path: str
+    engine: WorkerEngine, bind: str, headers: dict[str, str], code: int, path: str
 ) -> None:
     """A local port answers requests to this machine's own names alone; no port answers pages of another site."""
     port = free_port()
@@ -166,7 +168,7 @@ def test_pages_of_other_sites_read_nothing(
 
 def test_a_histogram_counts_by_upper_bound() -> None:
     """A value at a bound belongs to it."""
-    histogram = Histogram((1.0, 2.0))
+    histogram = BoundedHistogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value, 2)
     assert (histogram.counts, histogram.total) == ([4, 2, 2], 24.0)
@@ -178,9 +180,9 @@ def test_the_reason_of_a_dead_letter_is_a_known_label() -> None:
     assert _reason(b'{"reason": "my own, number 7"}') == _reason(b"[]") == _reason(None) == "other"
 
 
-def test_what_happens_again_and_again_is_reported_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_happens_again_and_again_is_reported_once(engine: WorkerEngine, caplog: pytest.LogCaptureFixture) -> None:
     """The first of a kind, with what to do."""
-    monitor = Monitor(engine, SimpleNamespace())
+    monitor = EngineMonitor(engine, SimpleNamespace())
     for _ in range(3):
         engine.metrics.folds["clamped"] += 5
         engine.metrics.dead_letter_reasons["not_json"] += 1
@@ -192,10 +194,10 @@ def test_what_happens_again_and_again_is_reported_once(engine: Engine, caplog: p
 
 
 def test_a_checkpoint_that_is_not_acknowledged_is_reported_after_ten_seconds(
-    engine: Engine, caplog: pytest.LogCaptureFixture
+    engine: WorkerEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Counted from its beginning; once, then every minute."""
-    monitor = Monitor(engine, SimpleNamespace())
+    monitor = EngineMonitor(engine, SimpleNamespace())
     for age_s, told in ((9.0, 0), (11.0, 1), (12.0, 1)):
         engine.checkpointer.began_at = time.monotonic() - age_s
         monitor._look_at_waits()
@@ -203,12 +205,12 @@ def test_a_checkpoint_that_is_not_acknowledged_is_reported_after_ten_seconds(
 
 
 def test_a_long_recovery_says_what_it_waits_for(
-    engine: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    engine: WorkerEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Operators look at the changelogs or at the group's coordinator, not at both."""
     monkeypatch.setattr("trustfold.streams.kafka.monitor.PATIENCE_S", 0.0)
     engine.recovery_step = "reading the consumer group's offsets"
-    Monitor(engine, SimpleNamespace())._look_at_waits()
+    EngineMonitor(engine, SimpleNamespace())._look_at_waits()
     assert [text.partition(" (for")[0] for text in caplog.messages] == [
         "recovering: reading the consumer group's offsets; 0 changelog records read so far"
     ]

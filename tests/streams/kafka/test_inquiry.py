@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 from kafka_run import environment, settings_for
 from local_kafka import LocalKafka
-from local_kafka_jars import Installation
+from local_kafka_jars import KafkaInstallation
 from local_kafka_node import SHORT_LIVED
 from trustfold.cli.main import main
 from trustfold.streams.kafka.broker_queries import OPERATIONS, clock_of, group_of, rights_on
@@ -31,7 +31,7 @@ EVERYTHING = frozenset(OPERATIONS)
 
 
 @pytest.fixture(scope="module")
-def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
+def own_kafka(kafka_jars: KafkaInstallation) -> Iterator[LocalKafka]:
     """A broker that knows rights; everything is allowed until a test denies it."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with LocalKafka(

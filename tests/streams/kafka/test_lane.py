@@ -11,19 +11,19 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 from trustfold.errors import ConfigError
 from trustfold.streams.kafka.app import make_app
-from trustfold.streams.kafka.backpressure import POLLS, Batch, Gate, Poll, Tenure
-from trustfold.streams.kafka.engine import Engine, LostBatch
+from trustfold.streams.kafka.backpressure import POLLS, FoldUnit, LaneGate, PartitionBatch, PartitionTenure
+from trustfold.streams.kafka.engine import LostBatch, WorkerEngine
 from trustfold.streams.kafka.lane import BatchConsumer
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.order import Order
+from trustfold.streams.kafka.order import MergeOrder
 from trustfold.streams.kafka.records import bounded
 from trustfold.streams.kafka.recovery import BulkRecovery
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.stages import Topology
+from trustfold.streams.kafka.stages import KafkaTopology
 
 EVENTS = TP("trustfold.events", 0)
 PLACE = TopicPartition("trustfold.events", 0)
-FIRST = Tenure(1, 4)
+FIRST = PartitionTenure(1, 4)
 
 
 def records(*offsets: int) -> list[Any]:
@@ -37,11 +37,11 @@ class Bench:
     """A consumer without Kafka, and what its buffers give."""
 
     def __init__(self) -> None:
-        self.delivered: list[Batch] = []
+        self.delivered: list[PartitionBatch] = []
         self.jumps: list[tuple[int, int]] = []
         self.consumer = object.__new__(BatchConsumer)
-        self.gate = Gate()
-        self.order = Order(KafkaSettings(), {EVENTS.topic: 0}, {})
+        self.gate = LaneGate()
+        self.order = MergeOrder(KafkaSettings(), {EVENTS.topic: 0}, {})
         engine = SimpleNamespace(
             gate=self.gate, offsets_jumped=lambda _tp, expected, found: self.jumps.append((expected, found))
         )
@@ -111,7 +111,7 @@ def test_offsets_move_by_mark_done_alone() -> None:
     consumer._unacked_messages, consumer._waiting_for_ack = set(), None
     consumer._done, consumer._acked = {}, {EVENTS: []}
     message = ConsumerMessage(
-        EVENTS.topic, 0, 10, 1.0, 0, None, None, Poll(FIRST, [Batch(EVENTS, records(10), 10)]), None, 0, 0
+        EVENTS.topic, 0, 10, 1.0, 0, None, None, FoldUnit(FIRST, [PartitionBatch(EVENTS, records(10), 10)]), None, 0, 0
     )
     consumer._unacked_messages.add(message)
     assert consumer.ack(message)
@@ -126,7 +126,7 @@ def test_recovery_waits_for_the_poll_in_flight() -> None:
     """A poll that began before is over before the sources are put to their offsets."""
 
     async def scenario() -> None:
-        gate = Gate()
+        gate = LaneGate()
         with gate.polling():
             waiting = asyncio.create_task(gate.wait_quiet())
             await asyncio.sleep(0)
@@ -184,9 +184,9 @@ class Stage(SimpleNamespace):
 STAGES = (Stage(name="session", sources=("events",)), Stage(name="tool", sources=("outcomes", "commands")))
 
 
-def engine() -> Engine:
+def engine() -> WorkerEngine:
     """An engine that is bound to nothing."""
-    return Engine(KafkaSettings(), None, Topology(STAGES, lambda *_: None), LaneMetrics())
+    return WorkerEngine(KafkaSettings(), None, KafkaTopology(STAGES, lambda *_: None), LaneMetrics())
 
 
 def test_partitions_are_owned_where_all_sources_came() -> None:
@@ -205,7 +205,7 @@ def test_two_stages_cannot_read_one_topic() -> None:
     """One consumer group delivers a record once; the topology says so before anything starts."""
     twice = (*STAGES, Stage(name="third", sources=("events",)))
     with pytest.raises(ValueError, match="both read events"):
-        assert Topology(twice, lambda *_: None).sources
+        assert KafkaTopology(twice, lambda *_: None).sources
 
 
 def test_a_batch_lost_on_the_way_stops_the_worker() -> None:
@@ -216,7 +216,7 @@ def test_a_batch_lost_on_the_way_stops_the_worker() -> None:
     found.gate.open(FIRST, {EVENTS: 10})
     with pytest.raises(LostBatch):
         asyncio.run(found.on_poll(poll_of(12, FIRST)))
-    asyncio.run(found.on_poll(poll_of(12, Tenure(0, 4))))
+    asyncio.run(found.on_poll(poll_of(12, PartitionTenure(0, 4))))
     assert not task.moved
 
 
@@ -284,20 +284,20 @@ def test_a_stop_ends_the_recovery_under_way() -> None:
     asyncio.run(scenario())
 
 
-def poll_of(start: int, tenure: Tenure) -> Poll:
+def poll_of(start: int, tenure: PartitionTenure) -> FoldUnit:
     """A poll with one batch that should begin at `start`."""
-    return Poll(tenure, [Batch(EVENTS, records(start), start)])
+    return FoldUnit(tenure, [PartitionBatch(EVENTS, records(start), start)])
 
 
 def test_the_agent_has_one_poll_to_fold_and_one_that_waits() -> None:
     """More would fix the order of records before it is known; polls of another tenure do not count."""
-    gate = Gate()
+    gate = LaneGate()
     gate.open(FIRST, {EVENTS: 0})
     for start in range(POLLS):
         assert not gate.full
         gate.delivered(poll_of(start, FIRST))
     assert gate.full
-    gate.taken(poll_of(0, Tenure(0, 3)))
+    gate.taken(poll_of(0, PartitionTenure(0, 3)))
     assert gate.full
     gate.taken(poll_of(0, FIRST))
     assert not gate.full

@@ -4,15 +4,15 @@ import asyncio
 from typing import Any
 
 import pytest
-from trustfold.streams.kafka.backpressure import Tenure
-from trustfold.streams.kafka.changelog import Fenced
+from trustfold.streams.kafka.backpressure import PartitionTenure
+from trustfold.streams.kafka.changelog import PartitionFenced
 from trustfold.streams.kafka.checkpoint import LostGroup
-from trustfold.streams.kafka.engine import Engine
+from trustfold.streams.kafka.engine import WorkerEngine
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.stages import Topology
+from trustfold.streams.kafka.stages import KafkaTopology
 
-REFUSALS = [Fenced("claimed by another worker"), LostGroup("no member any more")]
+REFUSALS = [PartitionFenced("claimed by another worker"), LostGroup("no member any more")]
 
 
 class Refused:
@@ -26,9 +26,9 @@ class Refused:
         raise self.error
 
 
-def engine(error: Exception, tenure: Tenure | None) -> Any:
+def engine(error: Exception, tenure: PartitionTenure | None) -> Any:
     """An engine with the task of one partition, whose checkpoint is refused."""
-    made: Any = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
+    made: Any = WorkerEngine(KafkaSettings(), None, KafkaTopology((), lambda *_: None), LaneMetrics())
     made.tasks, made._tenure, made.checkpointer = {("session", 2): object()}, tenure, Refused(error)
     made.is_member = lambda _generation: False
     return made
@@ -45,6 +45,6 @@ def test_the_tasks_of_the_next_recovery_stay(error: Exception) -> None:
 @pytest.mark.parametrize("error", REFUSALS, ids=["fenced", "lost group"])
 def test_the_tasks_of_the_lost_tenure_go(error: Exception) -> None:
     """Nothing more is folded for partitions that are being taken away."""
-    lost = engine(error, Tenure(1, 1))
+    lost = engine(error, PartitionTenure(1, 1))
     asyncio.run(lost._keep_durable())
     assert lost.tasks == {}

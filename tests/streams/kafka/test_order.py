@@ -7,7 +7,7 @@ import pytest
 from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order, commit_note, read_note
+from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, MergeOrder, commit_note, read_note
 from trustfold.streams.kafka.outputs import ORDER_TIME
 from trustfold.streams.kafka.settings import KafkaSettings
 
@@ -26,7 +26,7 @@ class Log:
 
     def __init__(self, **partitions: list[int]) -> None:
         self.now = 0.0
-        self.order = Order(SETTINGS, STAGES, INTERNAL, clock=lambda: self.now)
+        self.order = MergeOrder(SETTINGS, STAGES, INTERNAL, clock=lambda: self.now)
         self.skew = self.order.skew
         self.places: dict[TP, tuple[int, int] | None] = {}
         times = {TP(name.rstrip("0123456789"), int(name[-1])): stamps for name, stamps in partitions.items()}

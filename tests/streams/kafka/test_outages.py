@@ -11,7 +11,7 @@ import pytest
 from broker_kit import Broker
 from lane_harness import LaneHarness, events, session_timeout
 from local_kafka import LocalKafka
-from local_kafka_jars import Installation
+from local_kafka_jars import KafkaInstallation
 from local_kafka_node import SHORT_LIVED
 from outage_kit import administer, deny, last_line, said_first
 from paused_broker import paused
@@ -37,7 +37,7 @@ def lane(broker: Broker, topic_prefix: str, tmp_path: Path) -> Iterator[LaneHarn
 
 
 @pytest.fixture(scope="module")
-def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
+def own_kafka(kafka_jars: KafkaInstallation) -> Iterator[LocalKafka]:
     """A broker of these tests alone, that knows rights; everything is allowed until a test denies it."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     settings = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}

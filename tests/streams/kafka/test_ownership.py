@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pytest
 from aiokafka import TopicPartition
 from trustfold.errors import ConfigError
-from trustfold.streams.kafka.changelog import CLAIM_KEY, Changelogs, Fenced, epoch_headers
+from trustfold.streams.kafka.changelog import CLAIM_KEY, ChangelogPartitions, PartitionFenced, epoch_headers
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
@@ -58,15 +58,15 @@ class Log:
 
 
 @pytest.fixture
-def changelogs(monkeypatch: pytest.MonkeyPatch) -> Changelogs:
+def changelogs(monkeypatch: pytest.MonkeyPatch) -> ChangelogPartitions:
     """Changelogs on an empty log."""
     monkeypatch.setattr(Log, "records", [])
     monkeypatch.setattr("trustfold.streams.kafka.changelog.changelog_reader", Log)
     monkeypatch.setattr("trustfold.streams.kafka.changelog.read_spans", Log.read)
-    return Changelogs(KafkaSettings(), Log, LaneMetrics())
+    return ChangelogPartitions(KafkaSettings(), Log, LaneMetrics())
 
 
-def recovered(changelogs: Changelogs, store: MemoryStore | None = None) -> PartitionTask:
+def recovered(changelogs: ChangelogPartitions, store: MemoryStore | None = None) -> PartitionTask:
     """A new owner of the partition, as recovery makes it."""
     store = store or MemoryStore()
 
@@ -87,7 +87,7 @@ def recovered(changelogs: Changelogs, store: MemoryStore | None = None) -> Parti
     return asyncio.run(take())
 
 
-def test_a_new_owner_reads_up_to_its_own_claim(changelogs: Changelogs) -> None:
+def test_a_new_owner_reads_up_to_its_own_claim(changelogs: ChangelogPartitions) -> None:
     """The claim is the last record read; the next one written stands right behind it."""
     first = recovered(changelogs)
     Log.append(b"a", b"1", first.epoch)
@@ -97,7 +97,7 @@ def test_a_new_owner_reads_up_to_its_own_claim(changelogs: Changelogs) -> None:
     assert (second.epoch, second.log_next) == (3, 4)
 
 
-def test_a_store_that_was_kept_reads_only_the_rest(changelogs: Changelogs) -> None:
+def test_a_store_that_was_kept_reads_only_the_rest(changelogs: ChangelogPartitions) -> None:
     """A partition that comes back is read on from where its store ends."""
     first = recovered(changelogs)
     Log.append(b"a", b"1", first.epoch)
@@ -106,7 +106,7 @@ def test_a_store_that_was_kept_reads_only_the_rest(changelogs: Changelogs) -> No
     assert changelogs._metrics.recovered_records == 3
 
 
-def test_stale_states_are_found_at_recovery_too(changelogs: Changelogs) -> None:
+def test_stale_states_are_found_at_recovery_too(changelogs: ChangelogPartitions) -> None:
     """What a former owner wrote late does not count, and its keys are noted for writing again."""
     first = recovered(changelogs)
     Log.append(b"a", b"1", first.epoch)
@@ -118,7 +118,7 @@ def test_stale_states_are_found_at_recovery_too(changelogs: Changelogs) -> None:
     assert third.take_snapshot() == [(b"a", b"2")]
 
 
-def test_an_idle_owner_notices_a_stale_state(changelogs: Changelogs) -> None:
+def test_an_idle_owner_notices_a_stale_state(changelogs: ChangelogPartitions) -> None:
     """Without a checkpoint of its own the owner looks at the end of the log, once for each stranger."""
     former = recovered(changelogs)
     owner = recovered(changelogs)
@@ -131,15 +131,15 @@ def test_an_idle_owner_notices_a_stale_state(changelogs: Changelogs) -> None:
     asyncio.run(changelogs.check_foreign_writes([]))
 
 
-def test_an_idle_owner_notices_a_claim(changelogs: Changelogs) -> None:
+def test_an_idle_owner_notices_a_claim(changelogs: ChangelogPartitions) -> None:
     """A claim behind its own ends the tenure."""
     owner = recovered(changelogs)
     Log.append(CLAIM_KEY, b"{}", None)
-    with pytest.raises(Fenced, match="trustfold-session-changelog/0 was claimed"):
+    with pytest.raises(PartitionFenced, match="trustfold-session-changelog/0 was claimed"):
         asyncio.run(changelogs.check_foreign_writes([owner]))
 
 
-def test_records_of_ones_own_are_no_strangers(changelogs: Changelogs) -> None:
+def test_records_of_ones_own_are_no_strangers(changelogs: ChangelogPartitions) -> None:
     """A batch whose acknowledgement came without an offset is found to be the owner's."""
     owner = recovered(changelogs)
     Log.append(b"a", b"1", owner.epoch)
@@ -147,7 +147,7 @@ def test_records_of_ones_own_are_no_strangers(changelogs: Changelogs) -> None:
     assert not owner.rewrite
 
 
-def test_a_copy_of_another_changelog_is_refused(changelogs: Changelogs) -> None:
+def test_a_copy_of_another_changelog_is_refused(changelogs: ChangelogPartitions) -> None:
     """A local store that reaches beyond the log's end belongs to a changelog that is gone."""
     store = MemoryStore()
     store.write([(b"a", b"1")], next_offset=90, epoch=4)

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import orjson
 import pytest
-from trustfold.cli.clients.kafka_log import Stored
+from trustfold.cli.clients.kafka_log import StoredRecord
 from trustfold.cli.doctor_kafka import publisher_finding
-from trustfold.cli.doctor_machine import Status
+from trustfold.cli.doctor_machine import CheckStatus
 from trustfold.streams.kafka.outputs import partition_of
 from trustfold.streams.kafka.publisher_faults import KeySamples, mistake_of
 
@@ -82,20 +82,20 @@ def test_a_full_log_is_sampled_not_read() -> None:
     assert log.samples.mistakes == {"no_key": 1}
 
 
-def stored(key: str, partition: int = HOME, at: int = 1_000) -> Stored:
+def stored(key: str, partition: int = HOME, at: int = 1_000) -> StoredRecord:
     """A record of the latest events."""
-    return Stored(partition, 7, key, VALUE, at, ())
+    return StoredRecord(partition, 7, key, VALUE, at, ())
 
 
 def test_the_doctor_looks_at_the_latest_events() -> None:
     """Wrong keys with an example, clocks that are ahead; one foreign partitioner alone is in order."""
     good, away = [stored("s1")] * 9, stored("s1", AWAY)
-    assert publisher_finding(good, PARTITIONS, 1_000).status is Status.OK
-    assert publisher_finding([], PARTITIONS, 1_000).status is Status.OK
-    assert publisher_finding([away] * 3, PARTITIONS, 1_000).status is Status.OK
+    assert publisher_finding(good, PARTITIONS, 1_000).status is CheckStatus.OK
+    assert publisher_finding([], PARTITIONS, 1_000).status is CheckStatus.OK
+    assert publisher_finding([away] * 3, PARTITIONS, 1_000).status is CheckStatus.OK
     for wrong in (stored(""), stored("agent-7"), away):
         found = publisher_finding([*good, wrong], PARTITIONS, 1_000)
-        assert found.status is Status.FIX
+        assert found.status is CheckStatus.FIX
         assert f"of the latest 10 events 1 are keyed wrongly; the one at {wrong.ref}" in found.found
         assert found.advice
     assert "9 s ahead" in publisher_finding([stored("s1", at=10_000)], PARTITIONS, 1_000).found

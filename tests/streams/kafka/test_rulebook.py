@@ -7,14 +7,14 @@ import orjson
 from faust.types import TP
 from msgspec import structs
 from refolded import lenient
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import StageOutput
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.rule_source import RuleSource
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import RuleSet
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.rulebook import RULES_KEY, Rulebook
+from trustfold.streams.kafka.rulebook import RULES_KEY, WorkerRules
 from trustfold.streams.kafka.store import MemoryStore
 from trustfold.streams.kafka.task import PartitionTask
 
@@ -27,14 +27,14 @@ class Life:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.told: list[Output] = []
+        self.told: list[StageOutput] = []
         self.read: list[Mapping[str, int]] = []
         self.positions: dict[str, int] = {}
 
     def begin(self, source: RuleSource, *, at: int, end: int) -> None:
         """A worker takes the partition up at an offset; its log ends at another."""
         self.source = source
-        self.book = Rulebook(
+        self.book = WorkerRules(
             source,
             settings=lambda: dict(self.positions),
             read_settings=self.read_settings,
@@ -91,7 +91,7 @@ def test_nothing_is_folded_before_the_first_note_is_durable() -> None:
 def test_changed_rules_hold_from_a_checkpoint_on() -> None:
     """Between the change and the checkpoint the folds go by the rules before; the note names the place."""
     life = Life()
-    life.begin(RuleSource(Rules()), at=0, end=0)
+    life.begin(RuleSource(RuleSet()), at=0, end=0)
     life.checkpoint()
     life.source.rebase(lenient())
     life.task.next[EVENTS] = 17
@@ -106,7 +106,7 @@ def test_changed_rules_hold_from_a_checkpoint_on() -> None:
 def test_a_successor_of_a_killed_worker_folds_again_by_the_rules_of_then() -> None:
     """Up to the log's end as it finds it; then its own rules hold. What was told is told again under the same id."""
     life = Life()
-    life.begin(RuleSource(Rules()), at=0, end=0)
+    life.begin(RuleSource(RuleSet()), at=0, end=0)
     life.checkpoint()
     life.begin(RuleSource(lenient()), at=10, end=30)
     assert (life.threshold, life.book.holds([life.task])) == (3, False)
@@ -122,7 +122,7 @@ def test_a_successor_of_a_killed_worker_folds_again_by_the_rules_of_then() -> No
 def test_a_successor_of_one_that_stopped_in_order_begins_with_its_own_rules() -> None:
     """Nothing was folded beyond the last checkpoint: a backlog is folded by the new rules."""
     life = Life()
-    life.begin(RuleSource(Rules()), at=0, end=0)
+    life.begin(RuleSource(RuleSet()), at=0, end=0)
     life.checkpoint()
     life.task.next[EVENTS] = 10
     life.checkpoint(last=True)
@@ -135,9 +135,9 @@ def test_a_successor_of_one_that_stopped_in_order_begins_with_its_own_rules() ->
 def test_the_kill_switch_waits_for_nothing() -> None:
     """Records that a killed worker may have folded are passed over, too."""
     life = Life()
-    life.begin(RuleSource(Rules()), at=0, end=0)
+    life.begin(RuleSource(RuleSet()), at=0, end=0)
     life.checkpoint()
-    life.begin(RuleSource(structs.replace(Rules(), enabled=False)), at=10, end=30)
+    life.begin(RuleSource(structs.replace(RuleSet(), enabled=False)), at=10, end=30)
     life.checkpoint()
     assert not life.task.processor.source.rules.enabled  # type: ignore[attr-defined]
 
@@ -146,12 +146,12 @@ def test_settings_of_then_are_read_again() -> None:
     """A killed worker had read less of `settings` than its successor: that much is read for what it folded."""
     life = Life()
     life.positions = {"0": 4}
-    source = RuleSource(Rules())
+    source = RuleSource(RuleSet())
     source.set("workspace:acme", QUIET)
     life.begin(source, at=0, end=0)
     life.checkpoint()
     life.positions = {"0": 9}
-    life.begin(RuleSource(Rules()), at=10, end=30)
+    life.begin(RuleSource(RuleSet()), at=10, end=30)
     assert life.read == [{"0": 4}]
     found: RuleSource = life.task.processor.source  # type: ignore[attr-defined]
     assert found.scopes() == {"workspace:acme": QUIET}

@@ -14,12 +14,12 @@ from busy_agents import busy_agents
 from click.testing import CliRunner, Result
 from command_line import environment, serving
 from dashboard_kit import now_page, order
-from local_kafka_jars import Installation
+from local_kafka_jars import KafkaInstallation
 from probing import free_port, status
 from recent_events import recent_events
 from secured_kafka import SecuredKafka, secured_kafka
 from trustfold.cli.main import main
-from trustfold.streams.kafka.acls import Principals, acls
+from trustfold.streams.kafka.acls import RolePrincipals, acls
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 from warm_process import WarmProcess
@@ -38,12 +38,12 @@ REAUTHENTICATION_MS = "3000"
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_jars: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+def kafka(kafka_jars: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """Such a broker, with a user of each role and one without rights, and the topics made by the operator."""
     with secured_kafka(tmp_path_factory.mktemp("secured"), connections_max_reauth_ms=REAUTHENTICATION_MS) as secured:
         for user in (*ROLES, "nobody"):
             secured.add_user(user)
-        secured.grant(acls(KafkaSettings(), Principals()))
+        secured.grant(acls(KafkaSettings(), RolePrincipals()))
         made = command(secured, "operators", "topics", "create")
         assert made.exit_code == 0, made.output
         yield secured
@@ -183,7 +183,7 @@ def test_credentials_that_end_under_a_running_worker(kafka: SecuredKafka, tmp_pa
     """The brokers refuse the next connection: the worker ends within ten seconds of that, and says what to renew."""
     log = tmp_path / "worker.log"
     kafka.add_user("leaver")
-    kafka.grant(acls(KafkaSettings(), Principals(worker="User:leaver")))
+    kafka.grant(acls(KafkaSettings(), RolePrincipals(worker="User:leaver")))
     with process_of(kafka, "leaver", log) as process:
         try:
             wait_until(lambda: "ready in generation" in log.read_text(), timeout=90, what=log.read_text)
@@ -200,7 +200,7 @@ def test_credentials_that_end_under_a_running_recorder(kafka: SecuredKafka, tmp_
     """It ends within ten seconds of the next refused connection, and says what to correct."""
     log, port = tmp_path / "recorder.log", free_port()
     kafka.add_user("archivist")
-    kafka.grant(acls(KafkaSettings(), Principals(recorder="User:archivist")))
+    kafka.grant(acls(KafkaSettings(), RolePrincipals(recorder="User:archivist")))
     words = ("record", "--history", tmp_path / "history", "--flush", "0.1")
     with process_of(kafka, "archivist", log, *words, TRUSTFOLD_WEB_PORT=str(port)) as process:
         try:

@@ -7,7 +7,7 @@ import faust
 import pytest
 from trustfold.errors import ConfigError
 from trustfold.schemas.topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX
-from trustfold.streams.kafka.security import Security
+from trustfold.streams.kafka.security import BrokerSecurity
 from trustfold.streams.kafka.settings import ENVIRONMENT, KafkaSettings
 
 
@@ -141,10 +141,10 @@ def test_faust_and_aiokafka_get_the_same_credentials() -> None:
 
 def test_tls_without_a_password() -> None:
     """SSL alone gives Faust a context that verifies the broker; PLAINTEXT gives nothing."""
-    credentials = Security(protocol="SSL").faust_credentials()
+    credentials = BrokerSecurity(protocol="SSL").faust_credentials()
     assert credentials.context.verify_mode is ssl.CERT_REQUIRED
-    assert Security().faust_credentials() is None
-    assert Security().tls_context() is None
+    assert BrokerSecurity().faust_credentials() is None
+    assert BrokerSecurity().tls_context() is None
 
 
 def test_a_bad_certificate_file_is_named(tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ def test_a_bad_certificate_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     path.write_text("nothing")
     with pytest.raises(ConfigError, match="TLS files do not load"):
-        Security(protocol="SSL", ca_location=path).tls_context()
+        BrokerSecurity(protocol="SSL", ca_location=path).tls_context()

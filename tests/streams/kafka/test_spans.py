@@ -9,9 +9,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from trustfold.errors import ConfigError
-from trustfold.streams.kafka.backpressure import Batch
+from trustfold.streams.kafka.backpressure import PartitionBatch
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.spans import Spans
+from trustfold.streams.kafka.spans import WorkerSpans
 
 LOW, HIGH = "0af7651916cd43dd0448eb211c80319c", "0af7651916cd43ddf448eb211c80319c"
 """Traces of which a half that goes by the latter half of the id takes the first."""
@@ -32,7 +32,7 @@ def spans_of(monkeypatch: pytest.MonkeyPatch, ratio: float, *traceparents: str) 
         )
         for number, text in enumerate(traceparents)
     ]
-    Spans(ratio, "group").folded("session", Batch(TP("t.events", 3), records, 7), 2, 0.5)
+    WorkerSpans(ratio, "group").folded("session", PartitionBatch(TP("t.events", 3), records, 7), 2, 0.5)
     return kept.get_finished_spans()
 
 

@@ -14,7 +14,7 @@ from trustfold.schemas.topics import TOPICS
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import (
     CHANGELOG_CONFIG,
-    Difference,
+    TopicDifference,
     TopicPlan,
     _compare,
     check_topics,
@@ -49,7 +49,7 @@ def test_the_plan_is_the_catalogue_and_a_changelog_for_each_stage() -> None:
 CHANGELOG = TopicPlan("x-session-changelog", 12, 0, CHANGELOG_CONFIG, "", keyed=True, essential=True)
 
 
-def differences(partitions: int = 12, **config: str) -> dict[str, Difference]:
+def differences(partitions: int = 12, **config: str) -> dict[str, TopicDifference]:
     """What is said about a changelog that has these settings instead."""
     found = CHANGELOG_CONFIG | {name.replace("_", "."): value for name, value in config.items()}
     return {difference.what: difference for difference in _compare(CHANGELOG, partitions, found)}

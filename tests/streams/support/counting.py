@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import orjson
-from trustfold.projections.emitter import Output
-from trustfold.streams.kafka.stages import Topology
+from trustfold.projections.emitter import StageOutput
+from trustfold.streams.kafka.stages import KafkaTopology
 
 
 class Event(msgspec.Struct, gc=False):
@@ -78,9 +78,9 @@ class CountingProcessor:
         self.dirty: dict[bytes, State] = {}
         self.deadlines: dict[bytes, int] = {}
 
-    def process(self, topic: str, records: Iterable[Any]) -> list[Output]:
+    def process(self, topic: str, records: Iterable[Any]) -> list[StageOutput]:
         """Count records; what cannot be read becomes a dead letter."""
-        out: list[Output] = []
+        out: list[StageOutput] = []
         fold = self._session if self.stage.name == "session" else self._tool
         slot = self.stage.sources.index(topic)
         for record in records:
@@ -92,7 +92,7 @@ class CountingProcessor:
                 place = f"{topic}/{self.partition}/{record.offset}"
                 body = orjson.dumps({"place": place, "message": str(error)})
                 key = (record.key or b"").decode(errors="replace")
-                out.append(Output("dead-letters", key, body, place, "dead_letter", max(record.timestamp, 0)))
+                out.append(StageOutput("dead-letters", key, body, place, "dead_letter", max(record.timestamp, 0)))
         return out
 
     def _state(self, key: bytes) -> State:
@@ -102,7 +102,7 @@ class CountingProcessor:
             state = self.live[key] = STATE.decode(stored) if stored is not None else State()
         return state
 
-    def _session(self, topic: str, slot: int, record: Any, out: list[Output]) -> None:
+    def _session(self, topic: str, slot: int, record: Any, out: list[StageOutput]) -> None:
         event = EVENT.decode(record.value)
         if event.tool == SPIN:
             re.fullmatch(r"(?:a|a)+b", "a" * 60)  # holds the interpreter for years
@@ -118,19 +118,19 @@ class CountingProcessor:
             if event.id not in state.ids:
                 state.ids.append(event.id)
                 state.late += 1
-                out.append(Output("nudges", event.session, b'{"late":true}', event.id, "late", event.time))
+                out.append(StageOutput("nudges", event.session, b'{"late":true}', event.id, "late", event.time))
             return
         if event.deadline:
             state.due = self.deadlines[key] = event.deadline
         state.count += 1
         value = orjson.dumps({"tool": event.tool, "origin": (self.partition, record.offset)})
-        out.append(Output("outcomes", event.tool, value, f"o-{event.id}", "outcome", event.time))
+        out.append(StageOutput("outcomes", event.tool, value, f"o-{event.id}", "outcome", event.time))
         if not state.count % 10:
             made = f"{event.session}-{state.count}"
             body = orjson.dumps({"id": made, "count": state.count})
-            out.append(Output("nudges", event.session, body, made, "nudge", event.time))
+            out.append(StageOutput("nudges", event.session, body, made, "nudge", event.time))
 
-    def _tool(self, topic: str, slot: int, record: Any, out: list[Output]) -> None:
+    def _tool(self, topic: str, slot: int, record: Any, out: list[StageOutput]) -> None:
         outcome = OUTCOME.decode(record.value)
         key = outcome.tool.encode()
         state = self._state(key)
@@ -147,7 +147,7 @@ class CountingProcessor:
         if not state.count % 100:
             made = f"{outcome.tool}-{state.count}"
             body = orjson.dumps({"id": made, "count": state.count})
-            out.append(Output("breakers", outcome.tool, body, made, "breaker", 0))
+            out.append(StageOutput("breakers", outcome.tool, body, made, "breaker", 0))
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         """Learn event time and deadlines of stored states."""
@@ -161,7 +161,7 @@ class CountingProcessor:
         """The earliest deadline."""
         return min(self.deadlines.values(), default=None)
 
-    def due(self, now: int) -> list[Output]:
+    def due(self, now: int) -> list[StageOutput]:
         """A `late` event for every deadline that has passed, once."""
         found = {key: at for key, at in self.deadlines.items() if at <= now}
         out = []
@@ -169,7 +169,7 @@ class CountingProcessor:
             del self.deadlines[key]
             made, name = f"late-{key.decode()}-{at}", key.decode()
             body = orjson.dumps({"id": made, "session": name, "tool": "", "time": at, "late": True})
-            out.append(Output("events", name, body, made, "late", at, own_partition=True))
+            out.append(StageOutput("events", name, body, made, "late", at, own_partition=True))
         return out
 
     def counted(self) -> dict[str, int]:
@@ -195,4 +195,4 @@ def make_processor(stage: Stage, partition: int, _rules: object, load: Callable[
     return CountingProcessor(stage, partition, load)
 
 
-TOPOLOGY = Topology(STAGES, make_processor)
+TOPOLOGY = KafkaTopology(STAGES, make_processor)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from local_kafka import KafkaUnavailable, LocalKafka, prepare
-from local_kafka_jars import Installation
+from local_kafka_jars import KafkaInstallation
 from local_kafka_node import SHORT_LIVED
 
 from .ways import GIVEN_VARIABLE, Broker, NoBroker, delete_topics, open_broker, required
@@ -102,7 +102,7 @@ def _shared(folder: Path, start: Callable[[], Broker]) -> Broker:
 
 
 @pytest.fixture(scope="session")
-def kafka_jars(request: pytest.FixtureRequest) -> Installation:
+def kafka_jars(request: pytest.FixtureRequest) -> KafkaInstallation:
     """What it takes to run a Kafka on this machine: Java and the jars."""
     try:
         return prepare(_teller(request.config))
@@ -111,7 +111,7 @@ def kafka_jars(request: pytest.FixtureRequest) -> Installation:
 
 
 @pytest.fixture
-def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
+def own_kafka(kafka_jars: KafkaInstallation) -> Iterator[LocalKafka]:
     """A real Kafka for this test alone, to be stopped, killed and restarted; about three seconds to start."""
     with LocalKafka(java_options=SHORT_LIVED) as kafka:
         yield kafka

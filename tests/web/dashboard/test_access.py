@@ -17,14 +17,14 @@ from trustfold.streams.embedded.sign_in import (
     LONGEST_WAIT_S,
     MAX_ADDRESSES,
     SIGNED_IN_S,
-    Role,
-    Roles,
+    RequestRole,
+    RoleTokens,
     SignIns,
 )
 from trustfold.web.dashboard.render import CSP, segment
-from trustfold.web.dashboard.session import Shelf
+from trustfold.web.dashboard.session import TimelineCache
 
-BOTH = Roles("reads", "orders")
+BOTH = RoleTokens("reads", "orders")
 PATHS = ("/", "/sessions", "/sessions/s1", "/tools", "/tools/tool:bash", "/models", "/history", "/sign-in")
 
 
@@ -154,7 +154,7 @@ def test_a_cookie_ends_by_itself() -> None:
     ours = SignIns(BOTH, lambda: time[0])
     cookie = ours.cookie_for("reads")
     assert cookie is not None
-    assert ours.role_of(cookie) is Role.READER
+    assert ours.role_of(cookie) is RequestRole.READER
     assert ours.role_of(cookie.replace("reader", "operator")) is None
     assert SignIns(BOTH).role_of(cookie) is None
     assert ours.role_of("") is None
@@ -251,7 +251,7 @@ def test_a_document_that_cannot_be_read_says_so_as_json(tmp_path: Path, monkeypa
         raise TrustfoldError("the store is busy")
 
     with dashboard(tmp_path) as client:
-        monkeypatch.setattr(Shelf, "timeline", fail)
+        monkeypatch.setattr(TimelineCache, "timeline", fail)
         answer = client.get("/v1/sessions/s1", headers={"accept": "text/html"})
         assert (answer.status_code, answer.json()) == (503, {"error": "the store is busy"})
         assert client.get("/sessions/s1").headers["content-type"].startswith("text/html")

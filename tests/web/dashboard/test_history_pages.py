@@ -28,20 +28,20 @@ from story import Story
 from trustfold.errors import TrustfoldError
 from trustfold.history.catalogue import connect
 from trustfold.history.charts import objects
-from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.filters import EVERYTHING, HistoryFilters
 from trustfold.history.page import shown_as, style
 from trustfold.history.queries import ask
-from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
+from trustfold.history.reports import BY_NAME, QUESTIONS, CatalogueQuestion, QuestionAnswer
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard import history_answers
-from trustfold.web.dashboard.history import BY_DAY, COMPARE, GROUPS, Asked, shown
-from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered, Wanted
-from trustfold.web.dashboard.history_filters import Narrowing, bucket_of
+from trustfold.web.dashboard.history import BY_DAY, COMPARE, GROUPS, QuestionQuery, shown
+from trustfold.web.dashboard.history_answers import HistoryArchive, QuestionRequest, QuestionUnanswered, TimedAnswer
+from trustfold.web.dashboard.history_filters import PageFilters, bucket_of
 from trustfold.web.dashboard.models import measured
 from trustfold.web.dashboard.render import static_files
 from trustfold.web.dashboard.routes import _asked_most
-from trustfold.web.dashboard.tool import Subject, four_numbers
+from trustfold.web.dashboard.tool import PageSubject, four_numbers
 from trustfold.web.routes import more_routes
 from two_days import two_days
 
@@ -87,15 +87,17 @@ def cells(text: str) -> list[list[str]]:
 # --- the query string ------------------------------------------------------------------------------------------------
 
 
-def narrowed(query: str) -> Narrowing:
+def narrowed(query: str) -> PageFilters:
     """What a query string narrows a page to."""
-    return Narrowing.of(QueryParams(query), NOW)
+    return PageFilters.of(QueryParams(query), NOW)
 
 
 def test_a_query_string_says_which_part_of_the_history_is_meant() -> None:
     """A span is live, two bounds are fixed, a name may be given several times, a mistake is told and does no harm."""
-    assert narrowed("").filters == Filters(NOW - timedelta(days=7))
-    assert narrowed("since=all&tool=a&tool=b&tool=&model=m").filters == Filters(None, None, (), ("a", "b"), ("m",))
+    assert narrowed("").filters == HistoryFilters(NOW - timedelta(days=7))
+    assert narrowed("since=all&tool=a&tool=b&tool=&model=m").filters == HistoryFilters(
+        None, None, (), ("a", "b"), ("m",)
+    )
     fixed = narrowed("since=2026-01-01&until=2026-01-03T00:00")
     assert (fixed.filters.since, fixed.filters.until) == (
         datetime(2026, 1, 1, tzinfo=UTC),
@@ -104,7 +106,7 @@ def test_a_query_string_says_which_part_of_the_history_is_meant() -> None:
     for wrong in ("since=soon", "until=%00", "since=2026-01-03&until=2026-01-01", "since=99999999999999w"):
         found = narrowed(wrong)
         assert found.fault, wrong
-        assert found.filters == Filters(NOW - timedelta(days=7))
+        assert found.filters == HistoryFilters(NOW - timedelta(days=7))
 
 
 @pytest.mark.parametrize("since", ["400000d", "0001-01-01", "2000-01-01&until=9999-12-31"])
@@ -118,7 +120,7 @@ def test_a_time_with_nothing_as_long_before_it_has_no_period_before(since: str) 
 
 def test_whoever_asks_again_in_a_moment_asks_for_the_same() -> None:
     """So an answer that is kept is found again, also that of the period before."""
-    later = Narrowing.of(QueryParams(""), NOW + timedelta(seconds=3))
+    later = PageFilters.of(QueryParams(""), NOW + timedelta(seconds=3))
     assert (later.filters, later.before) == (narrowed("").filters, narrowed("").before)
 
 
@@ -130,7 +132,7 @@ def test_periods_follow_one_another_without_a_gap() -> None:
     assert narrowed(f"since={earlier['since']}&until={earlier['until']}").changes(1) == here.fixed()
     assert narrowed("since=7d").changes(1) is None
     assert narrowed("since=all").changes(-1) is None
-    assert here.before == Filters(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC), (), ("a",))
+    assert here.before == HistoryFilters(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC), (), ("a",))
 
 
 def test_a_plot_has_at_most_about_a_hundred_points() -> None:
@@ -147,10 +149,10 @@ def test_pages_of_a_table_have_every_row_once() -> None:
     rows = [(f"t{number}", number) for number in range(25)]
     seen = []
     for page in (1, 2, 3):
-        asked = Asked.of(QueryParams(f"page={page}&rows=10"), NOW)
+        asked = QuestionQuery.of(QueryParams(f"page={page}&rows=10"), NOW)
         limit = asked.page * asked.rows
-        answer = Answer(BY_NAME["signatures"], ["a", "b"], rows[:limit], max(25 - limit, 0))
-        part = shown(Found(answer, NOW), asked)
+        answer = QuestionAnswer(BY_NAME["signatures"], ["a", "b"], rows[:limit], max(25 - limit, 0))
+        part = shown(TimedAnswer(answer, NOW), asked)
         assert (part.total, part.last) == (25, 3)
         seen += part.answer.rows
     assert seen == rows
@@ -165,8 +167,8 @@ def test_few_calls_are_no_claim() -> None:
 
 def test_keys_are_tools_services_or_keys_of_tools() -> None:
     """Each has its own calls; `tool:bash` is the tool."""
-    assert Subject.of("tool:bash") == Subject.of("bash")
-    assert [Subject.of(key).calls for key in ("bash", "service:x.org", "bash|command=git")] == [
+    assert PageSubject.of("tool:bash") == PageSubject.of("bash")
+    assert [PageSubject.of(key).calls for key in ("bash", "service:x.org", "bash|command=git")] == [
         "tool_name = $name",
         "service = $name",
         "failure_key = $name",
@@ -203,7 +205,7 @@ async def test_an_answer_is_kept_and_then_found_anew_in_the_background(tmp_path:
     """Who asks meanwhile gets the old one, at once; one that is very old is given to nobody."""
     record(tmp_path, [*two_days()][:200], live=True)
     clock = [0.0]
-    archive = Archive(tmp_path, clock=lambda: clock[0])
+    archive = HistoryArchive(tmp_path, clock=lambda: clock[0])
     try:
         first = await archive.ask(BY_NAME["overview"])
         assert await archive.ask(BY_NAME["overview"]) is first
@@ -223,9 +225,14 @@ async def test_an_answer_is_kept_and_then_found_anew_in_the_background(tmp_path:
 async def test_filters_that_change_between_questions_are_those_of_each_question(tmp_path: Path) -> None:
     """A question replaces filters only in the views that it reads: each answer is that of a new catalogue."""
     record(tmp_path, [*two_days()], live=True)
-    archive = Archive(tmp_path)
+    archive = HistoryArchive(tmp_path)
     middle = datetime(2026, 1, 6, tzinfo=UTC)
-    every = [EVERYTHING, Filters(since=middle), Filters(until=middle, models=("small-3",)), Filters(tools=("bash",))]
+    every = [
+        EVERYTHING,
+        HistoryFilters(since=middle),
+        HistoryFilters(until=middle, models=("small-3",)),
+        HistoryFilters(tools=("bash",)),
+    ]
     new = [connect(tmp_path, filters=filters, threads=2) for filters in every]
     try:
         for number, question in enumerate(QUESTIONS):
@@ -251,11 +258,11 @@ async def test_usual_answers_of_a_long_history_are_found_ahead(tmp_path: Path, m
     monkeypatch.setattr(history_answers, "LOOK_S", 0)
     record(tmp_path, [*two_days()][:200], live=True)
     clock = [0.0]
-    archive = Archive(tmp_path, clock=lambda: clock[0])
-    usual = [Wanted(EVERYTHING, BY_NAME[name], 50) for name in ("tools", "asks")]
-    broken = Wanted(EVERYTHING, Question("broken", "?", "SELECT no_such_column LIMIT $limit"), 50)
+    archive = HistoryArchive(tmp_path, clock=lambda: clock[0])
+    usual = [QuestionRequest(EVERYTHING, BY_NAME[name], 50) for name in ("tools", "asks")]
+    broken = QuestionRequest(EVERYTHING, CatalogueQuestion("broken", "?", "SELECT no_such_column LIMIT $limit"), 50)
     archive.find_ahead(lambda: [broken, *usual])
-    started, tried = archive._started, Counter[Wanted]()
+    started, tried = archive._started, Counter[QuestionRequest]()
     monkeypatch.setattr(archive, "_started", lambda wanted: (tried.update([wanted]), started(wanted))[1])
     try:
         await archive.ask(BY_NAME["overview"])
@@ -280,14 +287,14 @@ async def test_a_history_in_memory_is_asked_without_making_catalogues(
     """Those for two questions at a time are made when it has been loaded, whoever asks later."""
     monkeypatch.setattr(history_answers, "LITTLE", 10)
     record(tmp_path, [*two_days()][:200], live=True)
-    archive = Archive(tmp_path)
+    archive = HistoryArchive(tmp_path)
     try:
         from_files = await archive.ask(BY_NAME["overview"])
         await until(lambda: archive._loading is not None and archive._loading.done())
         made = list(archive._made)
         assert len(made) == 3
         questions = [BY_NAME[name] for name in ("tools", "asks", "patterns", "models", "overview")]
-        for filters in (EVERYTHING, Filters(tools=("bash",))):
+        for filters in (EVERYTHING, HistoryFilters(tools=("bash",))):
             found = await asyncio.gather(*(archive.ask(question, filters, 51) for question in questions))
             assert found[-1].answer.columns == from_files.answer.columns
         assert archive._made == made
@@ -305,17 +312,17 @@ def test_what_pages_ask_for_over_long_times_is_found_ahead() -> None:
 async def test_a_query_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     """The answer says what to do, and the next question is answered."""
     record(tmp_path, [*two_days()][:50], live=True)
-    archive = Archive(tmp_path, limit_s=0.3)
-    endless = Question(
+    archive = HistoryArchive(tmp_path, limit_s=0.3)
+    endless = CatalogueQuestion(
         "endless",
         "?",
         "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3 LIMIT $limit",
     )
     try:
-        await archive.ask(Question("first", "?", "SELECT 1 LIMIT $limit"))
-        with pytest.raises(Unanswered, match="choose a shorter time"):
+        await archive.ask(CatalogueQuestion("first", "?", "SELECT 1 LIMIT $limit"))
+        with pytest.raises(QuestionUnanswered, match="choose a shorter time"):
             await archive.ask(endless)
-        assert (await archive.ask(Question("one", "?", "SELECT 1 LIMIT $limit"))).answer.rows == [(1,)]
+        assert (await archive.ask(CatalogueQuestion("one", "?", "SELECT 1 LIMIT $limit"))).answer.rows == [(1,)]
     finally:
         archive.close()
 
@@ -519,7 +526,7 @@ def test_without_a_history_a_page_says_what_to_do_and_what_is_known_now(tmp_path
 @pytest.mark.parametrize("query", ["page=999999&rows=10000", "page=999999", "rows=999999&page=7"])
 def test_no_page_asks_for_more_than_a_server_can_keep(query: str) -> None:
     """However far somebody leafs."""
-    asked = Asked.of(QueryParams(query), NOW)
+    asked = QuestionQuery.of(QueryParams(query), NOW)
     assert asked.page * asked.rows <= 50_000
 
 
@@ -528,7 +535,7 @@ async def test_answers_from_memory_are_those_from_the_files(tmp_path: Path) -> N
     records = [*two_days()]
     record(tmp_path, records[:300], live=True)
     clock = [0.0]
-    archive = Archive(tmp_path, clock=lambda: clock[0])
+    archive = HistoryArchive(tmp_path, clock=lambda: clock[0])
     try:
         assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == 300
         assert archive._memory is not None
@@ -544,7 +551,7 @@ async def test_a_damaged_file_is_named_and_its_mending_noticed(tmp_path: Path) -
     """What was taken into memory before it is not given as if it were all."""
     record(tmp_path, [*two_days()][:300], live=True)
     clock = [0.0]
-    archive = Archive(tmp_path, clock=lambda: clock[0])
+    archive = HistoryArchive(tmp_path, clock=lambda: clock[0])
     try:
         first = (await archive.ask(BY_NAME["overview"])).answer
         record(tmp_path, [*two_days()][:400], live=True)
@@ -565,7 +572,7 @@ async def test_a_damaged_file_is_named_and_its_mending_noticed(tmp_path: Path) -
 def test_what_the_page_of_a_tool_asks_at_once_is_what_its_questions_answer(key: str, tmp_path: Path) -> None:
     """Numbers, points in time, and the first rows by model, agent and session, with the number of further rows."""
     record(tmp_path, [*two_days()], live=True, decisions=False)
-    subject, used = Subject.of(key), {"step_ms": 3_600_000}
+    subject, used = PageSubject.of(key), {"step_ms": 3_600_000}
     name = {"name": subject.name}
     with connect(tmp_path, threads=2) as connection:
         answer = ask(connection, subject.grouped(), 1000, {**name, **used, "shown": 5})

@@ -13,14 +13,14 @@ from typing import Any
 import orjson
 import pytest
 from trustfold.history.reports import BY_NAME
-from trustfold.rules.rules import Rules
-from trustfold.streams.kafka.feed import Followed
-from trustfold.streams.kafka.lag import Standing
+from trustfold.rules.rules import RuleSet
+from trustfold.streams.kafka.feed import FollowedRecord
+from trustfold.streams.kafka.lag import WorkersLag
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.web.dashboard import current_state, kafka_source, recorded_events
-from trustfold.web.dashboard.history_answers import Archive, Unanswered
+from trustfold.web.dashboard.history_answers import HistoryArchive, QuestionUnanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
-from trustfold.web.dashboard.recorded_events import FRESH_S, Recorded
+from trustfold.web.dashboard.recorded_events import FRESH_S, RecordedEvents
 from trustfold.web.dashboard.render import environment
 
 NOON = 1_767_268_800_000
@@ -39,7 +39,7 @@ class Topics:
 
     def __init__(self, *given: Any) -> None:
         self.forget: Callable[[str], None] = given[3]
-        self._tell: Callable[[Sequence[Followed]], None] = given[2]
+        self._tell: Callable[[Sequence[FollowedRecord]], None] = given[2]
         self._offset = 0
 
     def write(self, topic: str, at_s: int, key: str, /, **record: Any) -> None:
@@ -47,7 +47,7 @@ class Topics:
         self._offset += 1
         known = {"schema_version": "1.0", "id": f"d{self._offset}", "time": f"2026-01-01T12:00:{at_s:02}Z"}
         value = orjson.dumps(known | record)
-        self._tell([Followed(topic, 0, self._offset, key, value, NOON + at_s * 1000)])
+        self._tell([FollowedRecord(topic, 0, self._offset, key, value, NOON + at_s * 1000)])
 
     def pattern(self, session: str, at_s: int, kind: str = "pattern.detected", **record: Any) -> None:
         """Let a decision come about a session that repeats itself."""
@@ -59,7 +59,7 @@ class Topics:
 def followed(monkeypatch: pytest.MonkeyPatch) -> tuple[KafkaSource, Topics]:
     """A source and the topics that it follows."""
     made: list[Topics] = []
-    monkeypatch.setattr(kafka_source, "Feed", lambda *given: made.append(Topics(*given)) or made[0])
+    monkeypatch.setattr(kafka_source, "TopicFeed", lambda *given: made.append(Topics(*given)) or made[0])
     return KafkaSource(KafkaSettings()), made[0]
 
 
@@ -117,8 +117,8 @@ def test_circuits_that_changed_within_a_time(followed: tuple[KafkaSource, Topics
 
 def test_rules_are_those_given_or_the_shipped_ones() -> None:
     """Pages say by them what counts."""
-    assert KafkaSource(KafkaSettings()).rules == Rules()
-    given = Rules()
+    assert KafkaSource(KafkaSettings()).rules == RuleSet()
+    given = RuleSet()
     assert KafkaSource(KafkaSettings(), rules=given).rules is given
 
 
@@ -190,9 +190,9 @@ def test_a_history_of_something_else_is_not_read_and_said(
     assert (source.freshness().past or "") == source.foreign
 
     async def ask() -> str:
-        archive = Archive(tmp_path, refusal=lambda: source.foreign)
+        archive = HistoryArchive(tmp_path, refusal=lambda: source.foreign)
         try:
-            with pytest.raises(Unanswered) as refused:
+            with pytest.raises(QuestionUnanswered) as refused:
                 await archive.ask(BY_NAME["overview"])
             return str(refused.value)
         finally:
@@ -209,12 +209,12 @@ def test_a_fault_while_measuring_is_logged_once_and_measuring_goes_on(
     source, _ = followed
     asked = 0
 
-    async def standing_of(*_: object) -> Standing:
+    async def standing_of(*_: object) -> WorkersLag:
         nonlocal asked
         asked += 1
         if asked < 4:
             raise ValueError("a fault of ours")
-        return Standing(7, 1, {"trustfold.events": 7})
+        return WorkersLag(7, 1, {"trustfold.events": 7})
 
     async def read(*_: object, **_more: object) -> tuple[list[Any], int]:
         return [], 0
@@ -259,7 +259,7 @@ def test_requests_for_the_list_of_sessions_share_one_look_into_the_history(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A page asks again with every change; questions of seconds would wait for each other for minutes."""
-    made = Recorded(tmp_path)
+    made = RecordedEvents(tmp_path)
     asked = 0
 
     def rows(_question: str, _values: object) -> list[Any]:
@@ -287,7 +287,7 @@ def test_no_page_waits_long_for_the_sessions_of_a_young_history(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Hundreds of small files take seconds the first time; the list is there for whoever asks afterwards."""
-    made = Recorded(tmp_path)
+    made = RecordedEvents(tmp_path)
     opened = threading.Event()
 
     def rows(_question: str, _values: object) -> list[Any]:

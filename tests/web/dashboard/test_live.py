@@ -12,8 +12,8 @@ import orjson
 import pytest
 from dashboard_kit import dashboard, failures
 from trustfold.web.dashboard import live
-from trustfold.web.dashboard.current_state import Board
-from trustfold.web.dashboard.live import MAX_RING, MAX_STREAMS_OF_ONE, Hub
+from trustfold.web.dashboard.current_state import StateBoard
+from trustfold.web.dashboard.live import MAX_RING, MAX_STREAMS_OF_ONE, StreamHub
 
 
 class Message:
@@ -40,17 +40,17 @@ def run(scene: Any, monkeypatch: pytest.MonkeyPatch, *, pace: float = 0.0) -> No
     monkeypatch.setattr(live, "LOOK_S", 0.0)
 
     async def play() -> None:
-        await scene(Hub(Board()))
+        await scene(StreamHub(StateBoard()))
 
     asyncio.run(play())
 
 
 def test_a_page_hears_of_its_topics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the stream says which topics somebody watches."""
-    board = Board()
+    board = StateBoard()
 
-    async def scene(_hub: Hub) -> None:
-        hub = Hub(board)
+    async def scene(_hub: StreamHub) -> None:
+        hub = StreamHub(board)
         stream = hub.stream("me", frozenset({"now", "session:s1"}))
         assert (await following(stream)).event == "open"
         assert board.watched == Counter({"now": 1, "session:s1": 1})
@@ -68,7 +68,7 @@ def test_a_page_hears_of_its_topics_alone(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_flood_becomes_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many changes come while a client reads nothing; what is kept for it does not grow."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         stream = hub.stream("slow", frozenset({"now"}))
         await following(stream)
         hub.notify({"now": 1})
@@ -84,7 +84,7 @@ def test_a_flood_becomes_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_client_that_missed_too_much_fetches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told so once, and goes on from there."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         stream = hub.stream("slow", frozenset({"now"}))
         await following(stream)
         for _ in range(MAX_RING + 5):
@@ -100,7 +100,7 @@ def test_a_client_that_missed_too_much_fetches_everything(monkeypatch: pytest.Mo
 def test_a_client_that_comes_back_hears_what_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the id of the last message; of another start of the server, it fetches everything."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         stream = hub.stream("me", frozenset({"now"}))
         last = (await following(stream)).id
         await stream.aclose()  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ def test_a_client_that_comes_back_hears_what_it_missed(monkeypatch: pytest.Monke
 def test_nothing_is_lost_between_a_page_and_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page says under which mark it was made, and the stream goes on from there."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         hub.notify({"now": 1})
         mark = hub.mark
         hub.notify({"now": 3})
@@ -132,7 +132,7 @@ def test_what_nobody_reads_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
     """A server without an open page remembers little of a million sessions; the next page fetches everything."""
     monkeypatch.setattr(live, "MAX_JOINED", 100)
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         mark = hub.mark
         for number in range(1000):
             hub.notify({f"session:{number}": 1})
@@ -147,7 +147,7 @@ def test_what_nobody_reads_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_messages_of_a_stream_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second change waits for its time, and carries all that came meanwhile."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         stream = hub.stream("me", frozenset({"now"}))
         await following(stream)
         hub.notify({"now": 1})
@@ -164,7 +164,7 @@ def test_silence_is_broken_by_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) ->
     """Below the idle limits of proxies."""
     monkeypatch.setattr(live, "HEARTBEAT_S", 0.01)
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         stream = hub.stream("me", frozenset({"now"}))
         await following(stream)
         assert (await following(stream)).event == "heartbeat"
@@ -175,7 +175,7 @@ def test_silence_is_broken_by_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_client_cannot_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told why in words; others still get theirs."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         streams = [hub.stream("greedy", frozenset({"now"})) for _ in range(MAX_STREAMS_OF_ONE)]
         for stream in streams:
             await following(stream)
@@ -190,7 +190,7 @@ def test_one_client_cannot_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> 
 def test_streams_that_are_asked_for_at_once_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are let in before the first has begun."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         assert hub.refusal("greedy") is None
         streams = [hub.stream("greedy", frozenset({"now"})) for _ in range(MAX_STREAMS_OF_ONE + 5)]
         begun = [await anext(stream, None) for stream in streams]
@@ -203,7 +203,7 @@ def test_streams_that_are_asked_for_at_once_are_limited(monkeypatch: pytest.Monk
 def test_a_mark_that_is_no_number_of_ours_fetches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it is."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         boot = hub.mark.partition("-")[0]
         for number in ("9" * 5000, "-1", "x", ""):
             stream = hub.stream("me", frozenset({"now"}), f"{boot}-{number}")
@@ -216,7 +216,7 @@ def test_a_mark_that_is_no_number_of_ours_fetches_everything(monkeypatch: pytest
 def test_the_streams_end_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with a word, at once; new ones are refused."""
 
-    async def scene(hub: Hub) -> None:
+    async def scene(hub: StreamHub) -> None:
         stream = hub.stream("me", frozenset({"now"}))
         await following(stream)
         hub.stop()

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.projections.incidents import STATES, family_of, of_family
 from trustfold.schemas.public_state import PublicState
-from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.dashboard.current_state import MAX_KEPT, Board, Change
+from trustfold.streams.embedded.sign_in import RoleTokens
+from trustfold.web.dashboard.current_state import MAX_KEPT, OutputRecord, StateBoard
 from trustfold.web.dashboard.embedded_source import EmbeddedSource
-from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
-from trustfold.web.dashboard.ranking import Ranking
+from trustfold.web.dashboard.now import PAGE_ROWS, NowQuery, now_page
+from trustfold.web.dashboard.ranking import IncidentRanking
 from trustfold.web.dashboard.render import clock
 from trustfold.web.dashboard.tool import states_of
 
@@ -34,7 +34,7 @@ def at(seconds: float) -> str:
     return (NOW - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
 
 
-def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str = "w", **more: Any) -> Change:
+def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str = "w", **more: Any) -> OutputRecord:
     """A public state."""
     record = {
         "schema_version": "1.0",
@@ -46,12 +46,12 @@ def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str =
         "key": key,
     }
     record |= {"workspace_id": workspace, "scope": "tool"} | ({"state": word} if word else {}) | more
-    return Change("state", f"{kind}:{workspace}\x1f{key}", orjson.dumps(record))
+    return OutputRecord("state", f"{kind}:{workspace}\x1f{key}", orjson.dumps(record))
 
 
-def pattern(session: str, **about: Any) -> Change:
+def pattern(session: str, **about: Any) -> OutputRecord:
     """A pattern that opens, or is over."""
-    return Change("nudges", session, pattern_of(session, **about))
+    return OutputRecord("nudges", session, pattern_of(session, **about))
 
 
 def pattern_of(
@@ -64,16 +64,16 @@ def pattern_of(
     return orjson.dumps(record | own)
 
 
-def board_of(*changes: Change) -> Board:
+def board_of(*changes: OutputRecord) -> StateBoard:
     """A board with records on it."""
-    board = Board()
+    board = StateBoard()
     board.apply(changes)
     return board
 
 
-def titles(board: Board, asked: Asked | None = None, now: datetime = NOW) -> list[str]:
+def titles(board: StateBoard, asked: NowQuery | None = None, now: datetime = NOW) -> list[str]:
     """What the list shows, in order."""
-    return [row.title for row in now_page(board, asked or Asked(), now).rows]
+    return [row.title for row in now_page(board, asked or NowQuery(), now).rows]
 
 
 EVERY = (
@@ -92,9 +92,9 @@ EVERY = (
 def test_the_worst_stands_first() -> None:
     """By severity, then by state; what is well or handled is not in the list."""
     assert titles(board_of(*EVERY)) == ["refused", "asks", "tool:open", "s-stuck", "tool:probed", "demoted"]
-    assert titles(board_of(*EVERY), Asked("handled")) == ["tool:watched", "taken"]
-    assert titles(board_of(*EVERY), Asked("ok")) == ["fine"]
-    counts = dict(now_page(board_of(*EVERY), Asked(), NOW).counts)
+    assert titles(board_of(*EVERY), NowQuery("handled")) == ["tool:watched", "taken"]
+    assert titles(board_of(*EVERY), NowQuery("ok")) == ["fine"]
+    counts = dict(now_page(board_of(*EVERY), NowQuery(), NOW).counts)
     assert counts["handled"] == 2
     assert sum(counts.values()) == len(EVERY)
 
@@ -109,7 +109,7 @@ def test_among_equals_the_newest_stands_first() -> None:
 def test_an_open_circuit_becomes_half_open_by_itself() -> None:
     """When its time is over; nothing has to be recorded for that."""
     board = board_of(state("breaker", "tool:t", "open", open_until=at(-30), reason="consecutive", consecutive=5))
-    words = [now_page(board, Asked(), NOW + timedelta(seconds=late)).rows[0].word for late in (0, 29, 31)]
+    words = [now_page(board, NowQuery(), NOW + timedelta(seconds=late)).rows[0].word for late in (0, 29, 31)]
     assert words == ["open", "open", "half-open"]
 
 
@@ -133,8 +133,8 @@ def test_a_row_says_why_since_when_and_what_resolves_it() -> None:
         "from": "trusted",
     }
     decision |= {"to": "escalated", "trigger": "count", "reason": "3/3 failures in 1h"}
-    board = board_of(*EVERY, Change("escalations", "w\x1fasks", orjson.dumps(decision)))
-    rows = {row.title: row for row in now_page(board, Asked(), NOW).rows}
+    board = board_of(*EVERY, OutputRecord("escalations", "w\x1fasks", orjson.dumps(decision)))
+    rows = {row.title: row for row in now_page(board, NowQuery(), NOW).rows}
     asks = rows["asks"]
     assert (asks.reason, asks.value, asks.since) == ("3/3 failures in 1h.", "now 3/3", "2026-11-22T11:59:00.000Z")
     assert asks.why_url == "/decisions/d1"
@@ -155,7 +155,7 @@ def test_a_stuck_session_says_what_a_person_should_know() -> None:
     board = board_of(
         pattern("s1", request="make all"), pattern("s2", **told), pattern("s3", **told | {"notify_user": False})
     )
-    reasons = {row.title: row.reason for row in now_page(board, Asked(), NOW).rows}
+    reasons = {row.title: row.reason for row in now_page(board, NowQuery(), NOW).rows}
     assert reasons == {
         "s1": "Error retry loop: bash `make all` 7 times.",
         "s2": "The agent cannot find make.",
@@ -178,18 +178,18 @@ def test_the_list_is_filtered_by_the_url() -> None:
         state("trust", "bash|command=rm", "blocked", workspace="a"),
         state("trust", "bash|command=git", "escalated", workspace="b"),
     )
-    assert titles(board, Asked.of({"workspace": "a", "q": "GIT"})) == ["bash|command=git"]
-    assert dict(now_page(board, Asked.of({"workspace": "a"}), NOW).counts) == {"blocked": 1, "escalated": 1}
-    assert Asked.of({"state": "nonsense", "page": "-3"}) == Asked()
+    assert titles(board, NowQuery.of({"workspace": "a", "q": "GIT"})) == ["bash|command=git"]
+    assert dict(now_page(board, NowQuery.of({"workspace": "a"}), NOW).counts) == {"blocked": 1, "escalated": 1}
+    assert NowQuery.of({"state": "nonsense", "page": "-3"}) == NowQuery()
 
 
 def test_nothing_to_show_has_four_reasons() -> None:
     """They ask for different things, and must not be mixed."""
-    assert now_page(Board(), Asked(), NOW).empty == "nothing"
+    assert now_page(StateBoard(), NowQuery(), NOW).empty == "nothing"
     well = board_of(state("trust", "fine", "trusted", failures=1.0))
-    assert now_page(well, Asked(), NOW).empty == "well"
-    assert now_page(well, Asked.of({"q": "zzz"}), NOW).empty == "matches"
-    assert now_page(well, Asked(), NOW, fault="the disk is full").empty == "fault"
+    assert now_page(well, NowQuery(), NOW).empty == "well"
+    assert now_page(well, NowQuery.of({"q": "zzz"}), NOW).empty == "matches"
+    assert now_page(well, NowQuery(), NOW, fault="the disk is full").empty == "fault"
 
 
 @given(
@@ -201,9 +201,9 @@ def test_nothing_to_show_has_four_reasons() -> None:
 )
 def test_places_are_in_order_however_they_came(steps: list[tuple[str, str | None, int]]) -> None:
     """The same as if all were sorted anew; counts and tools agree with the incidents."""
-    ranking, last = Ranking(), {}
+    ranking, last = IncidentRanking(), {}
     for number, (key, word, age) in enumerate(steps):
-        board = board_of(state("trust", key, word, age=age) if word else Change("state", key, None))
+        board = board_of(state("trust", key, word, age=age) if word else OutputRecord("state", key, None))
         last[key] = next(iter(board.states.values()), None)
         ranking.put(key, last[key])
         if number % 2:
@@ -219,7 +219,7 @@ def test_places_are_in_order_however_they_came(steps: list[tuple[str, str | None
 
 def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     """Also those that turn the direction of writing, or command a terminal; what a form sends back is whole."""
-    with dashboard(tmp_path, Roles(local_orders=True)) as client:
+    with dashboard(tmp_path, RoleTokens(local_orders=True)) as client:
         hostile = failures("t<img src=x onerror=alert(1)>\u202ey", TO_OPEN, session="s<b>1")
         client.post("/v1/events", content=hostile)
         page = client.get("/").text.replace("<wbr>", "")
@@ -238,7 +238,7 @@ def test_a_decision_of_another_day_shows_its_date() -> None:
 
 def test_a_page_of_ten_thousand_keys_is_small_and_quick(tmp_path: Path) -> None:
     """Fifty rows, with all orders: 200 kB with everything that is loaded beside it."""
-    with dashboard(tmp_path, Roles(local_orders=True)) as client:
+    with dashboard(tmp_path, RoleTokens(local_orders=True)) as client:
         heard = client.app.state.service.writer.heard  # type: ignore[attr-defined]
         (source,) = (one.__self__ for one in heard if isinstance(one.__self__, EmbeddedSource))
         more = {"reason": "3/3 failures in 1h", "failures": 3.0, "threshold": 3, "workspace": "workspace"}
@@ -271,9 +271,9 @@ def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> N
     }
     shown = {}
     for word, more in (("escalated", {}), ("blocked", {}), ("recovering", {"recovery_pending": True})):
-        board = Board()
+        board = StateBoard()
         board.apply([state("trust", "deploy", word, **common, **more)])
-        (row,) = now_page(board, Asked(), NOW).rows
+        (row,) = now_page(board, NowQuery(), NOW).rows
         shown[word] = row.value, row.onward
         assert "trustfold" not in row.reason
     assert shown == {
@@ -296,11 +296,11 @@ def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> N
 )
 def test_a_record_that_cannot_be_read_breaks_no_page(value: bytes) -> None:
     """It is skipped and counted; what came before and after it is shown."""
-    board = board_of(pattern("s1"), Change("nudges", "s2", value), pattern("s3"))
+    board = board_of(pattern("s1"), OutputRecord("nudges", "s2", value), pattern("s3"))
     assert titles(board) == ["s1", "s3"]
     assert titles(board) == ["s1", "s3"]
     assert board.skipped == 1
-    board.apply([Change("state", "trust:w\x1fother", value), *EVERY])
+    board.apply([OutputRecord("state", "trust:w\x1fother", value), *EVERY])
     assert "asks" in titles(board)
     assert board.skipped == 2
 
@@ -315,24 +315,24 @@ def test_fields_of_a_later_version_break_no_page() -> None:
 
 def test_a_board_that_nobody_reads_keeps_no_more_than_it_needs() -> None:
     """A server without visitors runs for months: repeated decisions and keys that come and go leave nothing behind."""
-    board = Board()
+    board = StateBoard()
     for _ in range(10):
         board.apply(change for _ in range(300) for change in (pattern("s1"), pattern("s1", kind="pattern.cleared")))
-        board.apply(Change("state", f"trust:w\x1fkey{number}", None) for number in range(600))
+        board.apply(OutputRecord("state", f"trust:w\x1fkey{number}", None) for number in range(600))
     assert len(board._decided) + len(board._new) <= 3_000
     assert not board.sessions
 
 
 def test_a_session_that_asks_without_end_takes_no_more_memory() -> None:
     """Nor one whose calls are lost without end: the latest are kept."""
-    board = Board()
+    board = StateBoard()
     event = {"session_id": "s", "time": "2026-01-05T10:00:00Z"}
     board.hear(
         orjson.dumps(event | {"type": "permission.requested", "call_id": f"c{number}"})
         for number in range(3 * MAX_KEPT)
     )
     lost = event | {"type": "tool_call.finished", "status": "lost"}
-    board.apply(Change("events", "s", orjson.dumps(lost | {"call_id": f"l{n}"})) for n in range(3 * MAX_KEPT))
+    board.apply(OutputRecord("events", "s", orjson.dumps(lost | {"call_id": f"l{n}"})) for n in range(3 * MAX_KEPT))
     (news,) = board.sessions.values()
     assert (len(news.asks), news.asks[-1].call_id, len(news.lost)) == (MAX_KEPT, f"c{3 * MAX_KEPT - 1}", MAX_KEPT)
 

@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 from trustfold.errors import TrustfoldError
 from trustfold.projections.incidents import of_family
 from trustfold.schemas.public_state import PublicState, public_state
-from trustfold.streams.embedded.sign_in import Roles
+from trustfold.streams.embedded.sign_in import RoleTokens
 from trustfold.web.dashboard.order_labels import ORDERS, orders_for
-from trustfold.web.dashboard.orders import Given, records_for
+from trustfold.web.dashboard.orders import FormOrder, records_for
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ AT = datetime(2026, 11, 22, tzinfo=UTC)
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
     """A server with a token for everybody, and one of the operator."""
-    with dashboard(tmp_path, Roles("reads", "orders")) as made:
+    with dashboard(tmp_path, RoleTokens("reads", "orders")) as made:
         yield made
 
 
@@ -199,13 +199,13 @@ def test_orders_are_those_of_the_command_line() -> None:
     """An order for a tool reaches its keys by one command and closes its circuit; one for a key is about that alone."""
     circuit = public_state(ENVELOPE | {"kind": "breaker", "key": "tool:bash", "state": "open"})
     known = [trust("bash|command=git"), trust("bash|command=rm"), circuit, trust("other")]
-    whole = records_for(Given("reset", "bash", "w", "n"), known, AT)
+    whole = records_for(FormOrder("reset", "bash", "w", "n"), known, AT)
     assert [(type(one).__name__, one.key) for one in whole] == [("TrustReset", "bash"), ("BreakerClose", "tool:bash")]  # type: ignore[union-attr]
-    fine = records_for(Given("recover", "bash|command=git", "w", "n"), known, AT)
+    fine = records_for(FormOrder("recover", "bash|command=git", "w", "n"), known, AT)
     assert [(type(one).__name__, one.key) for one in fine] == [("TrustRecover", "bash|command=git")]  # type: ignore[union-attr]
     assert len({one.id for one in whole}) == len(whole)
     with pytest.raises(TrustfoldError, match="nothing is held"):
-        records_for(Given("reset", "unknown", "w", "n"), known, AT)
+        records_for(FormOrder("reset", "unknown", "w", "n"), known, AT)
 
 
 def test_every_offered_order_exists() -> None:

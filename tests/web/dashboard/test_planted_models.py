@@ -14,10 +14,10 @@ from trustfold.history import catalogue
 from trustfold.history.catalogue import connect
 from trustfold.history.charts import objects
 from trustfold.history.errors import HistoryError
-from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.filters import EVERYTHING, HistoryFilters
 from trustfold.history.queries import ask
 from trustfold.history.reports import BY_NAME
-from trustfold.web.dashboard.history_answers import Archive
+from trustfold.web.dashboard.history_answers import HistoryArchive
 from trustfold.web.dashboard.models import _MODELS
 
 
@@ -49,12 +49,12 @@ def test_an_answer_after_a_failure_has_its_own_filters(tmp_path: Path, monkeypat
         yield "recorded_events", "SELECT no_such_column", ""
 
     async def asked() -> list[int]:
-        archive, found = Archive(tmp_path), []
+        archive, found = HistoryArchive(tmp_path), []
         archive._threads._max_workers = 1
         found.append((await archive.ask(BY_NAME["overview"], EVERYTHING)).answer.rows[0][2])
         monkeypatch.setattr(catalogue, "_narrowing", broken)
         with pytest.raises(HistoryError):
-            await archive.ask(BY_NAME["overview"], Filters(tools=("grep",)))
+            await archive.ask(BY_NAME["overview"], HistoryFilters(tools=("grep",)))
         monkeypatch.setattr(catalogue, "_narrowing", made)
         found.append((await archive.ask(BY_NAME["overview"], EVERYTHING, 49)).answer.rows[0][2])
         archive.close()

@@ -14,10 +14,10 @@ from recorded import told
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.streams.embedded import store_views
-from trustfold.web.dashboard.history_answers import Unanswered
-from trustfold.web.dashboard.recorded_events import Recorded
+from trustfold.web.dashboard.history_answers import QuestionUnanswered
+from trustfold.web.dashboard.recorded_events import RecordedEvents
 from trustfold.web.dashboard.search import searched
-from trustfold.web.dashboard.source import Record, Searched
+from trustfold.web.dashboard.source import Record, SearchResult
 
 LINES = {"content-type": "application/x-ndjson"}
 
@@ -116,14 +116,14 @@ async def test_older_events_come_from_the_history(tmp_path: Path, monkeypatch: p
     """Those in front of an offset; one that takes too long says that it was left out."""
     told(tmp_path, a_story())
     (tmp_path / ".source").write_text("kafka cluster")
-    recorded = Recorded(tmp_path, limit_s=60)
+    recorded = RecordedEvents(tmp_path, limit_s=60)
     try:
         older = await recorded.search("make DEPLOY", 10)
         assert [one.session_id for one in searched(older.records, "make DEPLOY")] == ["agents/7"]
-        assert await recorded.search("make deploy", 10, before=1) == Searched([])
+        assert await recorded.search("make deploy", 10, before=1) == SearchResult([])
 
         def slow(_work: object) -> Any:
-            raise Unanswered("slow")
+            raise QuestionUnanswered("slow")
 
         monkeypatch.setattr(recorded, "_read", slow)
         assert "was not searched" in (await recorded.search("make deploy", 10)).left_out

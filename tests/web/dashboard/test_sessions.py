@@ -18,10 +18,10 @@ from recorded import told
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.history import catalogue
-from trustfold.streams.embedded.store_views import Views
-from trustfold.web.dashboard.recorded_events import Recorded
-from trustfold.web.dashboard.session import Shelf
-from trustfold.web.dashboard.source import Placed
+from trustfold.streams.embedded.store_views import StoreViews
+from trustfold.web.dashboard.recorded_events import RecordedEvents
+from trustfold.web.dashboard.session import TimelineCache
+from trustfold.web.dashboard.source import PlacedRecord
 
 LINES = {"content-type": "application/x-ndjson"}
 PAGE_BYTES = 200_000
@@ -217,13 +217,13 @@ async def test_a_session_that_takes_long_to_find_holds_up_no_other() -> None:
         def __init__(self) -> None:
             self.found = asyncio.Event()
 
-        async def events(self, *, session: str, limit: int) -> list[Placed]:
+        async def events(self, *, session: str, limit: int) -> list[PlacedRecord]:
             """None; those of the slow one late."""
             if session == "slow":
                 await self.found.wait()
             return []
 
-        async def decisions(self, **_: Any) -> list[Placed]:
+        async def decisions(self, **_: Any) -> list[PlacedRecord]:
             """None."""
             return []
 
@@ -231,7 +231,7 @@ async def test_a_session_that_takes_long_to_find_holds_up_no_other() -> None:
             """None."""
 
     source = Slow()
-    shelf = Shelf(cast("Any", source))
+    shelf = TimelineCache(cast("Any", source))
     slow = asyncio.create_task(shelf.timeline("slow"))
     await asyncio.sleep(0)
     assert (await asyncio.wait_for(shelf.timeline("quick"), 60)).session_id == "quick"
@@ -245,7 +245,7 @@ async def test_a_look_into_the_recorded_history_that_takes_too_long_is_given_up(
     story = Story().works("bash", times=3)
     told(tmp_path, story)
     (tmp_path / ".source").write_text("kafka cluster")
-    recorded = Recorded(tmp_path, limit_s=0.5)
+    recorded = RecordedEvents(tmp_path, limit_s=0.5)
     endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
     try:
         assert await recorded._ask(endless, []) == []
@@ -271,7 +271,7 @@ async def test_the_recorded_history_is_opened_once_for_all_sessions(
     history = tmp_path / "history"
     told(history, Story().works("bash", {"command": "make"}, result="same", times=4))
     (history / "nudges").rename(tmp_path / "nudges")
-    recorded = Recorded(history, limit_s=60)
+    recorded = RecordedEvents(history, limit_s=60)
     try:
         for number in range(6):
             assert await recorded.timeline(f"nobody-{number}", Rules()) is None
@@ -294,22 +294,24 @@ async def test_a_session_is_shown_by_its_decisions_where_its_events_are_gone(tmp
 
         rules = Rules()
 
-        async def events(self, **_: Any) -> list[Placed]:
+        async def events(self, **_: Any) -> list[PlacedRecord]:
             """None."""
             return []
 
         async def recorded(self, _session: str) -> None:
             """Not recorded."""
 
-        async def decisions(self, **_: Any) -> list[Placed]:
+        async def decisions(self, **_: Any) -> list[PlacedRecord]:
             """One."""
             return kept
 
     with dashboard(tmp_path) as client:
         publish(client, Story().works("bash", {"command": "make"}, result="same", times=4))
         answer = client.get("/v1/decisions?topics=nudges&after=0").content
-    kept = [Placed(number, orjson.loads(line)["value"]) for number, line in enumerate(answer.splitlines()) if line]
-    whole = await Shelf(cast("Any", Decisions())).timeline("s1")
+    kept = [
+        PlacedRecord(number, orjson.loads(line)["value"]) for number, line in enumerate(answer.splitlines()) if line
+    ]
+    whole = await TimelineCache(cast("Any", Decisions())).timeline("s1")
     assert kept
     assert whole.items
 
@@ -317,9 +319,9 @@ async def test_a_session_is_shown_by_its_decisions_where_its_events_are_gone(tmp
 def test_only_sessions_with_news_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list costs what has changed since it was last shown, and shows what a new server would."""
     read: list[str] = []
-    sessions = Views.sessions
+    sessions = StoreViews.sessions
 
-    def counted(views: Views, keys: Collection[bytes] | None = None) -> list[tuple[str, Any]]:
+    def counted(views: StoreViews, keys: Collection[bytes] | None = None) -> list[tuple[str, Any]]:
         found = sessions(views, keys)
         read.extend(name for name, _ in found)
         return found
@@ -332,7 +334,7 @@ def test_only_sessions_with_news_are_read_again(tmp_path: Path, monkeypatch: pyt
         for number in range(20):
             publish(client, of_now(Story(session=f"s{number}")).works("bash", {"command": "ls"}))
         client.get("/sessions")
-        monkeypatch.setattr(Views, "sessions", counted)
+        monkeypatch.setattr(StoreViews, "sessions", counted)
         assert len(listed(client)) == 20
         assert read == []
         story = of_now(Story(session="s7"))

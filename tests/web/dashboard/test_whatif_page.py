@@ -12,10 +12,10 @@ from dashboard_kit import HERE, dashboard
 from fixed_rules import Rules
 from starlette.testclient import TestClient
 from trustfold.errors import TrustfoldError
-from trustfold.rules.rules import Rules as ShippedRules
+from trustfold.rules.rules import RuleSet as ShippedRules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.web.dashboard.whatif import KEPT, Trials, in_force, tried_rules
+from trustfold.web.dashboard.whatif import KEPT, TrialRunner, in_force, tried_rules
 from trustfold.web.routes import more_routes
 
 
@@ -43,7 +43,7 @@ def test_without_a_history_the_page_says_so(tmp_path: Path) -> None:
 
 async def test_one_comparison_is_computed_for_all_who_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same question is computed once; one that failed is computed again; the oldest is forgotten."""
-    trials, asked = Trials(), list[str]()
+    trials, asked = TrialRunner(), list[str]()
 
     async def compute(rules: str, options: Any) -> dict[str, Any]:
         asked.append(rules)
@@ -67,7 +67,7 @@ async def test_one_comparison_is_computed_for_all_who_ask_for_it(monkeypatch: py
 async def test_a_comparison_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     """The last line of the command."""
     with pytest.raises(TrustfoldError, match="no history there"):
-        await Trials().of(ShippedRules(), ["--history", str(tmp_path / "none")]).task
+        await TrialRunner().of(ShippedRules(), ["--history", str(tmp_path / "none")]).task
 
 
 def test_numbers_that_no_rules_can_have_are_refused(tmp_path: Path) -> None:
