@@ -75,11 +75,12 @@ def record(  # noqa: PLR0913 - options of a command
     if files:
         check_files(files)
     broker = bootstrap or ("" if store else settings.broker)
-    from ..recording.files import files_source
-    from ..recording.store import source_of_store
+    root = history or settings.history
+    if history is None and not broker:
+        from ..recording.files import files_source
+        from ..recording.store import source_of_store
 
-    source = files_source(files) if files else "" if broker else source_of_store(Path(store or settings.db))
-    root = history or (place_of(settings.history, source) if source else settings.history)
+        root = place_of(root, files_source(files) if files else source_of_store(Path(store or settings.db)))
     recorder = open_recorder(root, flush_s)
     interrupted = False
     try:

@@ -51,7 +51,7 @@ class CallBuilder:
         }
         workspace = given.pop("workspace_id", None) or settings.workspace_id
         call = GuardedCall(tool, named(args), session_id, workspace)
-        call.shadow = settings.observes(session_id, shadow=tool.shadow)
+        call.shadow = settings.observes(session_id, shadow=tool.shadow, read_only=tool.read_only)
         call.families, call.rules, call.failures = settings.families, settings.calls, settings.failures
         call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
         call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))

@@ -132,7 +132,7 @@ class CheckMixin:
             call.session_id = session.session_id
         trust = self._trust(call)
         scopes = scopes_of(tool_name, call.key) if settings.enforce_breakers else ()
-        shadow = settings.observes(call.session_id, shadow=call.tool.shadow)
+        shadow = settings.observes(call.session_id, shadow=call.tool.shadow, read_only=call.tool.read_only)
         found = decide(tool_name, trust, self._gate.refusing_circuit_at(call.workspace_id, scopes), shadow=shadow)
         if not found.ask or trust is None or trust.record.scope == SESSION_SCOPE:
             return found

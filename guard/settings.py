@@ -19,6 +19,7 @@ CONFLICTS = ("reject", "independent")
 RULES = "TRUSTFOLD_RULES"
 STORE_DOWN = ("wait", "refuse", "local")
 UNATTENDED = ("allow", "deny")
+ENFORCED_TOOLS = ("read_only", "all")
 SCOPES = ("session", "global")
 
 
@@ -120,6 +121,8 @@ class GuardSettings:
         shadow: everything is computed and published, nothing is enforced.
         enforced_share: share of sessions, 0 to 1, in which something is enforced; the others are in shadow mode. Which
             they are follows from their ids, and grows with the share.
+        enforced_tools: `read_only`: only tools registered as read-only are enforced, the others are in shadow mode, as
+            a first step of a rollout; `all`.
         enforce_breakers: False lets calls through open circuits; all else is unchanged.
         workspace_id: workspace of the tools.
         namespace: namespace of the tools, part of computed idempotency keys.
@@ -148,6 +151,7 @@ class GuardSettings:
     enabled: bool = True
     shadow: bool = False
     enforced_share: float = 1.0
+    enforced_tools: str = "all"
     enforce_breakers: bool = True
     workspace_id: str = DEFAULT_WORKSPACE
     namespace: str = "tools"
@@ -182,6 +186,8 @@ class GuardSettings:
             raise ConfigError(f"unattended is {self.unattended!r}; use {' or '.join(UNATTENDED)}")
         if not 0 <= self.enforced_share <= 1:
             raise ConfigError(f"enforced_share is {self.enforced_share}; use 0 to 1")
+        if self.enforced_tools not in ENFORCED_TOOLS:
+            raise ConfigError(f"enforced_tools is {self.enforced_tools!r}; use {' or '.join(ENFORCED_TOOLS)}")
         if self.buffer_events < 1:
             raise ConfigError(f"buffer_events is {self.buffer_events}; use at least 1")
         for pattern, family in self.families.items():
@@ -190,10 +196,12 @@ class GuardSettings:
         if not self.workspace_id:
             raise ConfigError("workspace_id is empty; leave it out for the default workspace")
 
-    def observes(self, session_id: str, *, shadow: bool | None) -> bool:
-        """Whether calls of a tool, with its own `shadow`, are only observed in a session."""
+    def observes(self, session_id: str, *, shadow: bool | None, read_only: bool | None) -> bool:
+        """Whether calls of a tool, with its own `shadow` and nature, are only observed in a session."""
         if shadow is not None:
             return shadow
+        if self.enforced_tools == "read_only" and not read_only:
+            return True
         place = crc32(session_id.encode(errors="replace")) / 2**32
         return self.shadow or place >= self.enforced_share
 
@@ -234,6 +242,7 @@ class SettingsOptions(TypedDict, total=False):
     enabled: bool | None
     shadow: bool | None
     enforced_share: float | None
+    enforced_tools: str | None
     enforce_breakers: bool | None
     workspace_id: str | None
     namespace: str | None
@@ -292,6 +301,7 @@ _VARIABLES: tuple[tuple[str, str, Any], ...] = (
     ("TRUSTFOLD_ENABLED", "enabled", _boolean),
     ("TRUSTFOLD_SHADOW", "shadow", _boolean),
     ("TRUSTFOLD_ENFORCED_SHARE", "enforced_share", float),
+    ("TRUSTFOLD_ENFORCED_TOOLS", "enforced_tools", str),
     ("TRUSTFOLD_OPEN_MODE", "enforce_breakers", _boolean),
     ("TRUSTFOLD_DERIVE_IDEMPOTENCY", "derive_keys", _boolean),
     ("TRUSTFOLD_WORKSPACE", "workspace_id", str),

@@ -26,7 +26,8 @@ from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, HistoryFilters, timestamp
 from .incidents import rank
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
-from .parquet import COLUMNS, no_rows
+from .older_calls import older_calls
+from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
@@ -35,7 +36,7 @@ ADDED = {"noted": "BOOLEAN"}
 """Columns of events and of records of calls that are not recorded, and their types: NULL in files."""
 
 OF_CALLS = "outcomes"
-"""Topic of the records of calls."""
+"""Topic of the records of calls, with which those of older files stand that are in the rows of events."""
 
 
 class RowQueries(NamedTuple):
@@ -292,6 +293,9 @@ def _narrowing(
     else:
         places = {topic: [place.pattern for place in found if topic in place.topics] for topic in COLUMNS}
         every = {topic: _rows(topic, places[topic]) for topic in COLUMNS}
+        if places["events"]:
+            older = older_calls(every["events"], every["events"])
+            every[OF_CALLS] = f"{every[OF_CALLS]} UNION ALL BY NAME {older}"
     causes = rows.causes if rows else every["events"]
     for topic, own in every.items():
         conditions = filters.conditions(topic, own, causes)
@@ -330,7 +334,7 @@ def _listed(roots: Path | Sequence[Path]) -> list[Path]:
 
 def _rows(topic: str, places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
-    named = COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
+    named = READ_COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.
     parts = [no_rows(named | {"date": "DATE"} | ({"history": "INTEGER"} if several else {}))]

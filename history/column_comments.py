@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _NOTES = """
 about: What the event is about: the output judged false, the nudge delivered, or the circuit a probe is asked for
+active_patterns: Patterns of a restored session that had not ended
 agent_id: Agent within the session, as the publisher names it
 agents: Agents of the session, without the main one
 alarms: Alarms raised: patterns, lost trust, openings
@@ -149,6 +150,7 @@ pattern_kinds: Patterns seen, each once
 pattern_rates.sessions: Sessions of the model with the pattern
 patterns: Severity steps of patterns seen
 patterns.duration_ms: Milliseconds since the streak began
+pending_nudges: Nudges of a restored session that no answer had carried
 place: Rank, from 1
 plugin_name: Plugin that the tool belongs to
 rate: Share, from 0 to 1
@@ -175,6 +177,7 @@ session_id: Session
 sessions: Sessions, each once
 sessions_hit: Number of sessions that it hit lately
 setbacks: Steps to a bad state within one outage
+settings_restored: The own settings of a restored session are still in force
 severe: Of them severe
 severity: How bad: of a failure its class, of a pattern minor, moderate or severe
 share: Share, from 0 to 1
@@ -190,6 +193,7 @@ source_offset: Offset of the record it is about
 source_partition: Partition of the record it is about
 source_topic: Topic of the record it is about
 stalled: The publisher says that the turn stalled
+start_id: Event that began the call, of files whose recorder judged calls itself
 started: When the call began, UTC
 state: State
 state_key: Key that the state is of

@@ -30,9 +30,10 @@ _TABLE = {
     # transitions of circuits, and answers to probe requests
     "breakers": "breaker_key from_state to_state trigger consecutive_failures:BIGINT failure_rate:DOUBLE "
     "measured:BIGINT open_until:TIMESTAMP mode holder call_id lease_until:TIMESTAMP caused_by:VARCHAR[]",
-    # patterns detected and cleared, nudges issued and judged
+    # patterns detected and cleared, nudges issued and judged, sessions restored
     "nudges": "pattern severity repetitions:BIGINT tool_sequence:VARCHAR[] fingerprint duration_ms:BIGINT model "
-    "expected_action nudge_type message pattern_id lane nudge_id effective:BOOLEAN caused_by:VARCHAR[]",
+    "expected_action nudge_type message pattern_id lane nudge_id effective:BOOLEAN active_patterns:BIGINT "
+    "pending_nudges:BIGINT settings_restored:BOOLEAN caused_by:VARCHAR[]",
     # model switches, low confidence, limits nearly or fully used
     "suggestions": "current_model suggested_model failure_key current_success_rate:DOUBLE "
     "suggested_success_rate:DOUBLE current_attempts:BIGINT suggested_attempts:BIGINT strategy confidence:DOUBLE "

@@ -83,6 +83,32 @@ class EventRow(RecordedRow, total=False):
     workspace_digest: str | None
 
 
+OLDER_COLUMNS = {
+    "start_id": "VARCHAR",
+    "failure_key": "VARCHAR",
+    "tool_class": "VARCHAR",
+    "call_digest": "VARCHAR",
+    "started": "TIMESTAMP",
+    "verdict": "VARCHAR",
+    "severity": "VARCHAR",
+    "reclassified": "VARCHAR",
+    "judged_by": "VARCHAR",
+    "denied": "BOOLEAN",
+    "expected": "BOOLEAN",
+    "duration_ms": "DOUBLE",
+    "attempts": "BIGINT",
+    "error_type": "VARCHAR",
+    "error_code": "VARCHAR",
+    "http_status": "BIGINT",
+    "signature": "VARCHAR",
+    "result_digest": "VARCHAR",
+    "same_result": "BIGINT",
+    "result_size": "BIGINT",
+    "cost_usd": "DOUBLE",
+}
+"""Columns of files whose recorder judged calls itself, as it had no records of them; newer files have none of them."""
+
+
 class EventReader:
     """Converts one partition's events into rows, in order."""
 

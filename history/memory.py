@@ -7,7 +7,7 @@ Recorded files never change: the names say which rows are here already, a merge 
 for its age takes its rows with it. Of the records of calls, what is noted stands apart: failures, calls that somebody
 was asked about, that equal one that failed, or that repeated a result. These are few, and all that questions about
 failures, permissions, retries and loops read. What came twice or could not be read counts nowhere and has its own
-table, so that all others hold what counts.
+table, so that all others hold what counts. Calls of older files, which are in rows of events, are loaded as records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .catalogue import ADDED, OF_CALLS, RowQueries, install, transaction
 from .errors import unreadable
 from .files import DataFile, counted, data_files
 from .filters import EVERYTHING, HistoryFilters
-from .parquet import COLUMNS, no_rows
+from .older_calls import of_events, older_calls
+from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class ColumnMemory:
         self._own.execute("ATTACH ':memory:' AS kept (COMPRESS)")
         for topic in COLUMNS:
             for table in _tables(topic):
-                named = _kept(topic)
+                named = _kept(topic, table)
                 columns = ", ".join(f'"{name}" {sql}' for name, sql in named.items())
                 self._own.execute(f"CREATE TABLE kept.{table} ({columns})")
         self._own.execute("CREATE TABLE kept.causes (id VARCHAR, tool_name VARCHAR, model VARCHAR, session_id VARCHAR)")
@@ -128,6 +129,7 @@ class ColumnMemory:
             topic: " UNION ALL ".join(f"SELECT {_columns(topic, table)} FROM kept.{table}" for table in _tables(topic))  # noqa: S608 - our own names
             for topic in COLUMNS
         }
+        every[OF_CALLS] += f" UNION ALL BY NAME {older_calls(_NO_EVENTS, 'FROM kept.closings')}"
         times = " UNION ALL ".join(f"SELECT time FROM kept.{table}" for table in _TABLES)  # noqa: S608 - likewise
         return RowQueries(every, "FROM kept.causes", times)
 
@@ -223,7 +225,7 @@ class ColumnMemory:
 
     def _load(self, topic: str, files: Sequence[DataFile]) -> None:
         """Load the rows of files of one topic, in a transaction of the caller."""
-        columns = COLUMNS[topic]
+        columns = READ_COLUMNS[topic]
         left_out = _LEFT_OUT - _NEEDED.get(topic, set())
         named = ", ".join(f'"{name}"' for name in columns if name not in left_out)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
@@ -237,8 +239,9 @@ class ColumnMemory:
         if topic == "events":
             self._move(f"(FROM batch WHERE {_PERMISSION})", "(SELECT * FROM kept.noted_calls WHERE false)")
             for table, condition in _TABLES.items():
-                own = ", ".join(f'"{name}"' for name in _kept(topic))
+                own = ", ".join(f'"{name}"' for name in _kept(topic, table))
                 self._own.execute(f"INSERT INTO kept.{table} SELECT {own} FROM batch WHERE {condition}")  # noqa: S608
+            self._load_calls(older_calls("FROM batch", _NO_EVENTS))
         elif topic == OF_CALLS:
             self._load_calls("FROM batch")
         else:
@@ -248,7 +251,7 @@ class ColumnMemory:
 
     def _load_calls(self, rows: str) -> None:
         """Load records of calls, and choose those that are noted."""
-        own = _kept(OF_CALLS)
+        own = _kept(OF_CALLS, "calls")
         self._own.execute(
             f"CREATE OR REPLACE TEMP TABLE made AS SELECT {', '.join(map(_quoted, own))} FROM "  # noqa: S608 - our own names
             f"({no_rows(own)} UNION ALL BY NAME {rows})"
@@ -289,10 +292,13 @@ class ColumnMemory:
             log.debug("not compressed now: a query is under way")
 
     def _drop(self, file: DataFile) -> None:
-        for table in _tables(file.topic):
+        places = [(table, file.partition) for table in _tables(file.topic)]
+        if file.topic == "events":
+            places += [(table, of_events(file.partition)) for table in _CALL_TABLES]
+        for table, partition in places:
             self._own.execute(
                 f'DELETE FROM kept.{table} WHERE "partition" = ? AND "offset" BETWEEN ? AND ?',  # noqa: S608 - our own names
-                [file.partition, file.first, file.last],
+                [partition, file.first, file.last],
             )
 
     def _name_causes(self) -> None:
@@ -338,19 +344,23 @@ def _tables(topic: str) -> tuple[str, ...]:
     return (_named(topic),) if own is None else tuple(own)
 
 
-def _kept(topic: str) -> dict[str, str]:
-    """Columns that the tables of a topic have, with their types."""
+def _kept(topic: str, table: str) -> dict[str, str]:
+    """Columns that a table of a topic has, with their types."""
+    columns = READ_COLUMNS[topic] if table == "closings" else COLUMNS[topic]
     left_out = _LEFT_OUT - _NEEDED.get(topic, set())
-    return {name: sql for name, sql in COLUMNS[topic].items() if name not in left_out}
+    return {name: sql for name, sql in columns.items() if name not in left_out}
 
 
 def _columns(topic: str, table: str) -> str:
     """Columns of a topic as a table has them, in the order of the topic."""
-    always, kept = _ALWAYS.get(table, {}), _kept(topic)
-    own = COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
+    always, kept = _ALWAYS.get(table, {}), _kept(topic, table)
+    own = READ_COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
     return ", ".join(
         f'{always[name]}::{sql} AS "{name}"' if name in always
         else f'"{name}"' if name in kept
         else f'NULL::{sql} AS "{name}"'
         for name, sql in own.items()
     )  # fmt: skip
+
+
+_NO_EVENTS = "FROM kept.closings WHERE false"

@@ -17,7 +17,7 @@ from ..security.private_files import is_read_only
 from . import decision_rows
 from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
-from .event_rows import WHOLE, EventRow
+from .event_rows import OLDER_COLUMNS, WHOLE, EventRow
 from .files import ScratchFolder, put_in_place
 from .locations import quoted
 
@@ -38,6 +38,9 @@ ROW_GROUPS = (122_880, 16_384, 2048)
 
 COLUMNS = {"events": columns_of(EventRow), **decision_rows.COLUMNS}
 """Column names and their DuckDB types, in order, by topic."""
+
+READ_COLUMNS = COLUMNS | {"events": {**OLDER_COLUMNS, **COLUMNS["events"]}}
+"""The same with the columns of older files."""
 
 RECORDED_TOPICS = tuple(COLUMNS)
 """All topics that a history can hold."""

@@ -143,7 +143,7 @@ def test_killing_the_parent_ends_the_program(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_run_in_the_foreground(kafka_jars: jars.Installation, tmp_path: Path, number: signal.Signals) -> None:
+def test_run_in_the_foreground(kafka_jars: jars.KafkaInstallation, tmp_path: Path, number: signal.Signals) -> None:
     """`make kafka` prints the address, keeps its data where told, and ends on Ctrl-C with exit code 0.
 
     Java refuses to start where it cannot use the classes that are kept beside the jars.

@@ -117,7 +117,7 @@ def test_jars_are_fetched_once(machine: Callable[..., Path], tmp_path: Path, mon
     with ThreadPoolExecutor(8) as pool:
         found = [future.result() for future in [pool.submit(jars.prepare) for _ in range(8)]]
     assert (tmp_path / "count").read_text() == "once\n"
-    assert set(found) == {jars.Installation(str(tmp_path / "bin" / "java"), folder / "libs", "4.3.1")}
+    assert set(found) == {jars.KafkaInstallation(str(tmp_path / "bin" / "java"), folder / "libs", "4.3.1")}
     (tmp_path / "bin" / "mvn").unlink()
     assert jars.prepare() == found[0]
 

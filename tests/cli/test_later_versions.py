@@ -160,7 +160,7 @@ def test_a_record_that_is_no_object_is_left_out_by_name(
     monkeypatch.setattr(
         KafkaTarget,
         "_read",
-        lambda _self, topic: [StoredRecord(0, 0, key, one, 0, ()) for key, one in stored.get(topic, ())],
+        lambda _self, topic, *_: [StoredRecord(0, 0, key, one, 0, ()) for key, one in stored.get(topic, ())],
     )
     ran = CliRunner().invoke(main, [*words, "--bootstrap", "127.0.0.1:1"])
     assert ran.exit_code == 0, ran.output

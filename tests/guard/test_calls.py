@@ -518,7 +518,7 @@ async def test_a_hook_that_takes_until_after_the_deadline_leaves_no_attempt() ->
 
 
 async def test_shadow_mode_is_left_in_steps() -> None:
-    """By tool, and by a share of sessions that only grows."""
+    """By tool, by read-only tools first, and by a share of sessions that only grows."""
     guard = guard_for_tests(shadow=True)
     guard.register("ready", lambda: None, shadow=False)
     guard.register("other", lambda: None)
@@ -527,6 +527,13 @@ async def test_shadow_mode_is_left_in_steps() -> None:
     for name, enforced in (("ready", True), ("other", False)):
         assert (await guard.call(name, session_id="s1")).refused is enforced
         assert guard.check(name).allowed is not enforced
+    guard = guard_for_tests(enforced_tools="read_only")
+    natures = {"look": {"read_only": True}, "write": {"read_only": False}, "unknown": {}, "ready": {"shadow": False}}
+    for name, nature in natures.items():
+        guard.register(name, lambda: None, **nature)
+        set_state(guard, "trust", name, state="blocked", reason="security")
+        assert (await guard.call(name, session_id="s1")).refused is (name in {"look", "ready"})
+        assert guard.check(name).allowed is (name in {"write", "unknown"})
     refused: list[set[str]] = []
     for share in (0.0, 0.3, 0.6, 1.0):
         guard = guard_for_tests(enforced_share=share)
@@ -539,5 +546,6 @@ async def test_shadow_mode_is_left_in_steps() -> None:
     assert [len(one) for one in refused[::3]] == [0, 60]
     assert 5 < len(refused[1]) < len(refused[2]) < 55
     assert refused[1] < refused[2]
-    with pytest.raises(ConfigError):
-        guard_for_tests(enforced_share=1.5)
+    for wrong in ({"enforced_share": 1.5}, {"enforced_tools": "some"}):
+        with pytest.raises(ConfigError):
+            guard_for_tests(**wrong)

@@ -26,11 +26,11 @@ from warm_process import WarmProcess
 SCRIPT = Path(__file__).parents[1] / "support" / "guard_script.py"
 WORKER = """
 import sys
-from trustfold.rules.rules import BreakerPolicy, BreakerRules, Rules
+from trustfold.rules.rules import BreakerPolicy, BreakerRules, RuleSet
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.worker import run_worker
 quick = BreakerPolicy(open_s=3, lease_s=3, backoff=1)
-sys.exit(run_worker(KafkaSettings.from_env(), Rules(breakers=BreakerRules(tool=quick))))
+sys.exit(run_worker(KafkaSettings.from_env(), RuleSet(breakers=BreakerRules(tool=quick))))
 """
 
 

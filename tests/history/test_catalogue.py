@@ -7,10 +7,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from recorded import ARRIVED, calls_in, one, record, replayed, rows, small_event, told
+from recorded import ARRIVED, as_older_files, calls_in, one, record, replayed, rows, small_event, told
 from story import Story
 from trustfold.history.catalogue import connect, relations
 from trustfold.history.files import data_files
+from trustfold.history.memory import ColumnMemory
 from trustfold.history.queries import ask
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.reports import QUESTIONS
@@ -190,6 +191,45 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
         ("tool_error: it broke",),
         (None,),
     ]
+
+
+def test_calls_of_files_whose_recorder_judged_them_are_records(tmp_path: Path) -> None:
+    """In files and in memory, beside those of newer files."""
+    story = Story(model="m1").works("search", {"q": 1}, times=3).fails("bash", {"command": "make"}, times=2)
+    story.finished(story.started("fetch"), "fetch", status="cancelled", result=None)
+    story.started("deploy", deadline_ms=1000)
+    story.after(minutes=5).event("session.ended")
+    story.event("failure.reported", tool_name="search", error={"type": "Broken", "message": "no index"})
+    lines = [*story.records, *[("events", one.value) for one in replayed(story.records) if one.topic == "events"]]
+    query = (
+        "SELECT id, call_id, tool_name, model, failure_key, outcome, verdict, severity, signature, same_result, "
+        "duration_ms, timed_out_unanswered, started, time FROM call_records WHERE tool_name <> 'new' ORDER BY id"
+    )
+    record(tmp_path, lines)
+    expected = rows(tmp_path, query)
+    assert len(expected) == 8
+    as_older_files(tmp_path)
+    assert rows(tmp_path, query) == expected
+    newer = calls_in(Story(session="s9").works("new").records)
+    recorder = PartitionRecorder(tmp_path)
+    recorder.own("outcomes", 0)
+    recorder.add("outcomes", 0, 0, ARRIVED, None, newer[0])
+    recorder.flush()
+    recorder.close()
+    assert rows(tmp_path, query) == expected
+    memory = ColumnMemory(tmp_path)
+    assert memory.refresh()
+    with memory.connection() as connection:
+        assert connection.execute(query).fetchall() == expected
+        assert connection.execute("SELECT count(*) FROM tool_calls").fetchall() == [(8,)]
+    memory.close()
+    for file in data_files(tmp_path, "events"):
+        file.path.unlink()
+    memory = ColumnMemory(tmp_path)
+    memory.refresh()
+    with memory.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM tool_calls").fetchall() == [(1,)]
+    memory.close()
 
 
 def test_a_name_that_is_no_view_is_an_error(tmp_path: Path) -> None:

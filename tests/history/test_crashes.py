@@ -26,14 +26,14 @@ RECORD = """
 import sys
 from pathlib import Path
 from trustfold.history import compaction
-from trustfold.history.recorder import Recorder
+from trustfold.history.recorder import PartitionRecorder
 
 root, source = Path(sys.argv[1]), sys.argv[2]
 per_file, grace, rounds = int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
 compaction.GRACE_S = compaction.tidy.__kwdefaults__["grace_s"] = grace
 compaction.ENOUGH = 3
 lines = open(source, "rb").read().splitlines() * rounds
-recorder = Recorder(root, max_rows=per_file)
+recorder = PartitionRecorder(root, max_rows=per_file)
 recorder.own("events", 0)
 print("ready", flush=True)
 flushes = 0

@@ -113,7 +113,17 @@ def of_an_agent() -> Story:
     return story
 
 
+def taken_up_again() -> Story:
+    """A session whose process ended before it showed a nudge, and whose settings hold."""
+    story = Story(model="m1")
+    story.event("session.started", reports_deliveries=True, turn_index=3, settings={"nudge_level": "gentle"})
+    story.works("read_file", {"path": "a"}, result="same", times=4)
+    story.event("session.started", reports_deliveries=True)
+    return story
+
+
 STORIES = (
+    taken_up_again,
     of_an_agent,
     pending,
     probes,

@@ -17,7 +17,7 @@ from fixed_rules import Rules
 from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.event_rows import WHOLE, EventReader
-from trustfold.history.files import APPENDED_PARTITION
+from trustfold.history.files import APPENDED_PARTITION, data_files
 from trustfold.history.filters import EVERYTHING, HistoryFilters
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.projections.emitter import StageOutput, is_record_of_call
@@ -121,6 +121,27 @@ def stored(values: list[bytes]) -> list[bytes]:
 def calls_in(records: Iterable[tuple[str, bytes]]) -> list[bytes]:
     """Records of the calls in some records, in the order of their ends."""
     return [output.value for output in replayed(records) if is_record_of_call(output) and output.value is not None]
+
+
+def as_older_files(root: Path) -> None:
+    """Rewrite a history as recorders wrote it that judged calls themselves: on the rows of events."""
+    judged = (
+        "fine_key AS failure_key, tool_class, call_digest, started, verdict, severity, denied, expected, duration_ms, "
+        "attempts, error_type, error_code, http_status, signature, result_digest, same_result, result_size, cost_usd"
+    )
+    older = []
+    with connect(root) as connection:
+        calls = f"SELECT cause, {judged} FROM recorded_outcomes WHERE outcome IS NOT NULL"
+        for file in data_files(root, "events"):
+            made = file.path.with_suffix(".older")
+            own = f"SELECT * REPLACE ({WHOLE} AS record) FROM read_parquet('{file.path}')"
+            rows = f"SELECT f.*, c.* EXCLUDE (cause) FROM ({own}) f LEFT JOIN ({calls}) c ON cause = f.id"
+            connection.execute(f"COPY ({rows} ORDER BY \"offset\") TO '{made}' (FORMAT parquet)")
+            older.append((made, file.path))
+    for made, path in older:
+        made.rename(path)
+    for file in data_files(root, "outcomes"):
+        file.path.unlink()
 
 
 def _happened_ms(value: bytes) -> int:

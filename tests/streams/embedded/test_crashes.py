@@ -24,11 +24,11 @@ KILLS = 6
 
 INGEST = """
 import sys
-from trustfold.streams.embedded.engine import EmbeddedEngine, Request
+from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest
 lines = open(sys.argv[2], "rb").read().splitlines()
 engine = EmbeddedEngine.open(sys.argv[1])
 for first in range(0, len(lines), int(sys.argv[3])):
-    (receipt,) = engine.submit([Request("events", lines[first : first + int(sys.argv[3])], b"batch %d" % first)])
+    (receipt,) = engine.submit([SubmitRequest("events", lines[first : first + int(sys.argv[3])], b"batch %d" % first)])
     print("repeated" if receipt.repeated else "new", first, flush=True)
 engine.tick(engine.stream_time)
 print("done", flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaTimeoutError
 from aiokafka.partitioner import DefaultPartitioner
-from counting import Output
+from counting import StageOutput
 from faust.types import TP
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.outputs import FUTURE_LIMIT_MS, ORDER_TIME, OutputWriter, partition_of, record_time
@@ -52,9 +52,9 @@ class Producer:
         return future
 
 
-def output(number: int, topic: str = "nudges", **more: Any) -> Output:
+def output(number: int, topic: str = "nudges", **more: Any) -> StageOutput:
     """An output with a key of its own."""
-    return Output(topic, f"k{number}", b"{}", f"id{number}", "nudge.issued", 1_000, **more)
+    return StageOutput(topic, f"k{number}", b"{}", f"id{number}", "nudge.issued", 1_000, **more)
 
 
 def writer_on(producer: Producer) -> tuple[OutputWriter, LaneMetrics]:
@@ -220,7 +220,7 @@ def test_a_full_batch_is_followed_by_another() -> None:
         producer = Producer(room=3)
         writer, _ = writer_on(producer)
         task = asyncio.create_task(writer.run())
-        writer.put([Output("nudges", "k", b"%d" % n, str(n), "t", 0) for n in range(8)], 0)
+        writer.put([StageOutput("nudges", "k", b"%d" % n, str(n), "t", 0) for n in range(8)], 0)
         await writer.drain()
         assert [len(records) for _, _, records in producer.sent] == [3, 3, 2]
         assert [record["value"] for _, _, records in producer.sent for record in records] == [
@@ -255,7 +255,7 @@ def test_a_tombstone_is_no_event() -> None:
         producer = Producer()
         writer, _ = writer_on(producer)
         task = asyncio.create_task(writer.run())
-        writer.put([Output("state", "trust:x", None, "", "", 0)], 0)
+        writer.put([StageOutput("state", "trust:x", None, "", "", 0)], 0)
         await writer.drain()
         assert producer.sent[0][2][0]["headers"] == []
         assert producer.sent[0][2][0]["value"] is None

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from counting import Output
+from counting import StageOutput
 from moved_time import Machine
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.ticks import WAY, tick
@@ -25,11 +25,11 @@ class Processor:
         """When."""
         return min(self.at, default=None)
 
-    def due(self, now: int) -> list[Output]:
+    def due(self, now: int) -> list[StageOutput]:
         """One event for each."""
         due = [at for at in self.at if at <= now]
         self.at = [at for at in self.at if at > now]
-        return [Output("events", "s", b"{}", "late", "tool_call.finished", at, own_partition=True) for at in due]
+        return [StageOutput("events", "s", b"{}", "late", "tool_call.finished", at, own_partition=True) for at in due]
 
 
 class Worker:
@@ -38,7 +38,7 @@ class Worker:
     def __init__(self, *processors: Processor, stage: str = "session", reads_back: bool = True) -> None:
         self.machine = Machine(datetime(2026, 1, 5, tzinfo=UTC))
         self.reads_back = reads_back
-        self.written: list[tuple[list[Output], int, int]] = []
+        self.written: list[tuple[list[StageOutput], int, int]] = []
         self.caught_up = True
         self.engine: Any = SimpleNamespace(
             gate=SimpleNamespace(tenure=3),
@@ -54,7 +54,7 @@ class Worker:
         )
         self.past: deque[Any] = deque(maxlen=WAY[-1])
 
-    def _put(self, outputs: list[Output], partition: int, at: int) -> None:
+    def _put(self, outputs: list[StageOutput], partition: int, at: int) -> None:
         self.written.append((outputs, partition, at))
         if self.reads_back:
             for output in outputs:

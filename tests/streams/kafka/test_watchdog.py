@@ -9,10 +9,10 @@ import pytest
 
 SCRIPT = """
 import logging, sys, threading, time
-from trustfold.streams.kafka.watchdog import Watchdog
+from trustfold.streams.kafka.watchdog import ProcessWatchdog
 logging.basicConfig(format="%(message)s")
 asked = threading.Event()
-dog = Watchdog(float(sys.argv[2]), failed=1)
+dog = ProcessWatchdog(float(sys.argv[2]), failed=1)
 dog.start(asked.set)
 print("up", flush=True)
 {body}
