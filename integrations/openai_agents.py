@@ -1,6 +1,6 @@
 """OpenAI Agents: hooks of a run, and guarded tools (docs/frameworks.md).
 
-    trustfold = TrustfoldHooks(guard)
+    trustfold = TrustfoldRunHooks(guard)
     agent = Agent(name="…", tools=trustfold.guarded([look, order]))
     result = await Runner.run(agent, "…", hooks=trustfold)
 

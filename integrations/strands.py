@@ -1,6 +1,6 @@
 """Strands: hooks of an agent (docs/frameworks.md).
 
-    agent = Agent(model=model, tools=[look], hooks=[TrustfoldHooks(guard)])
+    agent = Agent(model=model, tools=[look], hooks=[TrustfoldHookProvider(guard)])
 
 A call that needs approval interrupts the agent; the answer `approve` allows it, any other answer declines it.
 """

@@ -72,6 +72,7 @@ def _strongest(active: ActivePattern) -> int:
 
 
 def _issue(active: ActivePattern, severity: int, strength: int, ctx: EventContext) -> None:
+    """Issue a nudge about a streak; its severity counts for the next one, its strength gives type and text."""
     state, rules = ctx.state, ctx.rules
     feedback = state.feedback
     nudge_type = _TYPES[strength - 1]
@@ -99,7 +100,7 @@ def _issue(active: ActivePattern, severity: int, strength: int, ctx: EventContex
 
 
 def restore_session(ctx: SessionContext, *, settings_restored: bool) -> None:
-    """Issue the undelivered nudges of a session that was started again anew, and report what was kept of it, if any.
+    """Reissue the undelivered nudges of a session that was started again, and report what was kept of it, if any.
 
     The process that was to show them may be gone. Each is withdrawn first, so that none is shown twice.
     """

@@ -71,7 +71,7 @@ MADE = {"two days": with_questions, "situations": situations, "demo": demo}
 
 
 class Shown:
-    """What is shown of one history."""
+    """Reader of the figures that pages, report, questions and commands show of one history."""
 
     def __init__(self, client: TestClient, root: Path, file: Path) -> None:
         self.client, self.root, self.file = client, root, file

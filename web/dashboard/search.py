@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .now import IncidentRow as KeyRow
-from .now import row_of
+from .now import IncidentRow, row_of
 from .render import PageContext, segment
 from .session import session_url
 from .source import Record, SearchResult
@@ -114,7 +113,7 @@ def _leaves(value: Any) -> Iterator[str]:
 def search_routes(site: PageContext) -> Sequence[Route]:
     """Route of this page."""
 
-    def keys(text: str) -> list[KeyRow]:
+    def keys(text: str) -> list[IncidentRow]:
         now, board = site.clock(), site.source.board
         told = text.lower()
         ranked = board.ranking(round(now.timestamp() * 1000)).ranked(round(now.timestamp() * 1000))
@@ -127,11 +126,13 @@ def search_routes(site: PageContext) -> Sequence[Route]:
     async def search(request: Request) -> Response:
         """Render the page."""
         text = request.query_params.get("q", "").strip()[:MOST_CHARS]
-        got = await site.source.search(text, LOOKED_AT) if len(text) >= LEAST_CHARS else SearchResult([])
+        got, found, decision = SearchResult([]), [], None
+        if len(text) >= LEAST_CHARS:
+            got, found = await site.source.search(text, LOOKED_AT), keys(text)
+            decision = await site.source.decision(text)
         sessions = await run_in_threadpool(searched, got.records, text, got.sessions)
-        decision = await site.source.decision(text)
         return site.render(
-            request, "search.html", text=text, least=LEAST_CHARS, keys=keys(text), sessions=sessions[:MAX_SESSIONS],
+            request, "search.html", text=text, least=LEAST_CHARS, keys=found, sessions=sessions[:MAX_SESSIONS],
             more=len(sessions) - MAX_SESSIONS, left_out=got.left_out,
             decision=f"/decisions/{segment(text)}" if decision is not None else "",
         )  # fmt: skip

@@ -282,7 +282,7 @@ def _payload(title: str, value: Any, *, whole: bool) -> FieldPayload:
 
 
 def title_of(whole: TimelineEntries) -> str:
-    """What a session began with: the first message that was published, or else its first call; empty if neither is."""
+    """Title of a session: its first published message, else its first call; empty without either."""
     words = (
         one.what.text if isinstance(one.what, TimelineMessage) else f"{one.what.tool} {one.what.summary}"
         for one in whole.items

@@ -89,7 +89,7 @@ def test_every_page_has_the_box(tmp_path: Path) -> None:
 
 
 def test_markup_stays_text(tmp_path: Path) -> None:
-    """What is searched and what is found are shown, never run."""
+    """Markup in the searched text and in the excerpts is escaped."""
     markup = "<img src=x onerror=alert(1)>\u202e"
     story = Story(session="s1")
     story.fails("bash", {"command": f"echo {markup}"}, message=markup)
