@@ -25,7 +25,7 @@ from trustfold.history.reports import QUESTIONS
 from trustfold.recording.store import StoreRecording
 from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 
 def written(folder: Path) -> Path:
@@ -299,17 +299,17 @@ def test_files_and_a_store_are_recorded_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "run.ndjson").write_bytes(small_event(1))
     assert trustfold("record", "run.ndjson", cwd=tmp_path).returncode == 0
     with up("--history", cwd=tmp_path) as server:
-
-        def shown() -> bytes:
-            return server.request("GET", "/history?since=all")[1]
-
         server.post("/v1/events", small_event(2) + b"\n" + small_event(3, session_id="s2"))
-        assert b".trustfold/history-2." in wait_until(
+        server.process.terminate()  # its orderly end writes the records
+        assert server.process.wait(PATIENCE_S) == 0
+    with up("--history", cwd=tmp_path) as server:
+        page = wait_until(
             lambda: (
                 (page := server.request("GET", "/history?since=all")[1]) and b"2 events of 2 sessions" in page and page
             ),
             what="the recorded events",
         )
+        assert b".trustfold/history-2." in page
     claim(tmp_path / ".trustfold/history-3", "files another.ndjson")  # begun, and still without records
     done = trustfold("record", "--once", cwd=tmp_path)
     assert b"to .trustfold/history-2" in done.stderr
