@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from ...errors import ConfigError, EventRejected, RejectReason
+from ...schemas.codec import UNREADABLE
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 
 MAX_CACHED = 20_000
@@ -110,7 +111,7 @@ def _about_of(value: bytes) -> _EventOwner | None:
         about = _about(value)
         while about.schema_version is None and about.specversion is not None and about.data:
             about = _about(about.data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     return about
 
