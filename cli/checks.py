@@ -40,21 +40,15 @@ class GuardVerdict(StrEnum):
 
 
 class CallCheck(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
-    """Decision that a guard would have taken about one call.
-
-    Attributes:
-        key: trust key or circuit that decided; for an allowed call, the call's own key.
-        reason: why, as text; empty for an allowed call.
-        time: when the call started.
-    """
+    """Decision that a guard would have taken about one call."""
 
     session_id: str
     call_id: str
     tool_name: str
     decision: GuardVerdict
-    key: str
-    reason: str
-    time: str
+    key: str  # trust key or circuit that decided; for an allowed call, the call's own key
+    reason: str  # why, as text; empty for an allowed call
+    time: str  # when the call started
 
 
 def verdict_of(decision: CheckDecision) -> GuardVerdict:

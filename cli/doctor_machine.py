@@ -60,18 +60,12 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """The outcome of one check.
+    """The outcome of one check."""
 
-    Attributes:
-        check: what was looked at.
-        found: what was found, or why the check was skipped.
-        advice: what to do; empty if nothing.
-    """
-
-    check: str
+    check: str  # what was looked at
     status: CheckStatus
-    found: str
-    advice: str = ""
+    found: str  # what was found, or why the check was skipped
+    advice: str = ""  # what to do; empty if nothing
 
 
 def examine_installation() -> Iterator[CheckFinding]:

@@ -101,11 +101,7 @@ def record(  # noqa: PLR0913 - options of a command
 
 
 def open_recorder(root: Path, flush_s: float = 30.0) -> PartitionRecorder:
-    """Open a recorder that writes into a directory.
-
-    Raises:
-        NotInstalled: DuckDB is missing.
-    """
+    """Open a recorder that writes into a directory."""
     try:
         from ..history.recorder import PartitionRecorder
     except ImportError as missing:

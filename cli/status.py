@@ -167,17 +167,11 @@ def _show_session(server: ServerInfo | None, session: str, *, as_json: bool) -> 
 
 
 class HookActivity(NamedTuple):
-    """Hooks of an agent.
+    """Hooks of an agent."""
 
-    Attributes:
-        agent: its name.
-        shadow: it gets no answers.
-        last_time: time of its last hook since the server started; empty if there was none.
-    """
-
-    agent: str
-    shadow: bool
-    last_time: str = ""
+    agent: str  # its name
+    shadow: bool  # it gets no answers
+    last_time: str = ""  # time of its last hook since the server started; empty if there was none
 
 
 def _about(server: ServerInfo) -> dict[str, str]:

@@ -188,11 +188,7 @@ def _to_kafka(bootstrap: str) -> Publish:
 
 @contextmanager
 def _exclusive(places: Path) -> Iterator[None]:
-    """Hold a lock: only one process may follow the same paths for the same target.
-
-    Raises:
-        ConfigError: another process does, or the lock file cannot be written.
-    """
+    """Hold a lock: only one process may follow the same paths for the same target."""
     lock = places.with_suffix(".lock")
     try:
         make_directory(places.parent)

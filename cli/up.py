@@ -129,11 +129,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
 
 
 def _temporary_folder(settings: EnvironmentSettings, store: str | None) -> TemporaryDirectory[str] | None:
-    """Folder of a store that is not kept; None if it is.
-
-    Raises:
-        ConfigError: a store is named, and would not be kept.
-    """
+    """Folder of a store that is not kept; None if it is."""
     if settings.persist and not settings.session_only:
         return None
     if store:

@@ -49,19 +49,12 @@ _READS = (
 
 
 class ReplayInputs(NamedTuple):
-    """Inputs of a comparison.
+    """Inputs of a comparison."""
 
-    Attributes:
-        material: inputs to fold, and which of them count.
-        filtered: connection with the filters.
-        filters: filters on the history.
-        present: the rules to compare with.
-    """
-
-    material: RecordedInputs
-    filtered: DuckDBPyConnection
-    filters: HistoryFilters
-    present: PresentRules
+    material: RecordedInputs  # inputs to fold, and which of them count
+    filtered: DuckDBPyConnection  # connection with the filters
+    filters: HistoryFilters  # filters on the history
+    present: PresentRules  # the rules to compare with
 
     @property
     def inputs(self) -> InputFile:
@@ -121,11 +114,7 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _replay_inputs(chosen: HistoryChoice, settings: EnvironmentSettings, against: str | None) -> Iterator[ReplayInputs]:
-    """Load the history for folding; records without rules are compared with those of `against` or the environment.
-
-    Raises:
-        ConfigError: no record passes the filters, or the rules are invalid.
-    """
+    """Load the history for folding; records without rules are compared with those of `against` or the environment."""
     files = settings.rule_files(against)
     base = files.load()
     filters = chosen.filters

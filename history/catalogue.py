@@ -40,17 +40,12 @@ OF_CALLS = "outcomes"
 
 
 class RowQueries(NamedTuple):
-    """SQL queries used in place of the files of a history.
+    """SQL queries used in place of the files of a history."""
 
-    Attributes:
-        of: query of all rows by topic.
-        causes: query of at least the events that decisions name as their causes: `id`, `tool_name`, `model`, `session_id`.
-        times: query of the times of all events.
-    """
-
-    of: Mapping[str, str]
+    of: Mapping[str, str]  # query of all rows by topic
+    # query of at least the events that decisions name as their causes: `id`, `tool_name`, `model`, `session_id`
     causes: str
-    times: str
+    times: str  # query of the times of all events
 
 
 class CatalogueRelation(NamedTuple):

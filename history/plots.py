@@ -75,16 +75,11 @@ class SafeHtml(str):
 
 
 class SvgPlot(NamedTuple):
-    """Plot as SVG, with notes.
+    """Plot as SVG, with notes."""
 
-    Attributes:
-        svg: one element; empty if there is nothing to draw.
-        notes: sentences about omissions and the meaning of colours.
-        timed: whether its width is a span of time without names at the left, so that its right end is seen first.
-    """
-
-    svg: SafeHtml
-    notes: tuple[str, ...] = ()
+    svg: SafeHtml  # one element; empty if there is nothing to draw
+    notes: tuple[str, ...] = ()  # sentences about omissions and the meaning of colours
+    # whether its width is a span of time without names at the left, so that its right end is seen first
     timed: bool = False
 
 

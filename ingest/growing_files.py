@@ -44,19 +44,12 @@ Stamp = tuple[int, int, int]
 
 
 class FilePosition(NamedTuple):
-    """Published position of a file.
+    """Published position of a file."""
 
-    Attributes:
-        offset: bytes of whole lines.
-        head: digest of the first `size` bytes.
-        size: number of bytes in the digest, at most `HEAD_BYTES`.
-        last: digest of as many bytes before the position; empty if an earlier version saved it.
-    """
-
-    offset: int
-    head: str
-    size: int
-    last: str = ""
+    offset: int  # bytes of whole lines
+    head: str  # digest of the first `size` bytes
+    size: int  # number of bytes in the digest, at most `HEAD_BYTES`
+    last: str = ""  # digest of as many bytes before the position; empty if an earlier version saved it
 
 
 @dataclass

@@ -68,19 +68,12 @@ def read_otel(lines: Lines, defaults: LogDefaults) -> Iterator[bytes]:
 
 @dataclass
 class SpanState:
-    """State of a session after the spans read so far.
+    """State of a session after the spans read so far."""
 
-    Attributes:
-        trace: latest trace; None before the first.
-        users: messages of the user.
-        turn: turn of the session, -1 before the first.
-        model: model of the last message.
-    """
-
-    trace: str | None = None
-    users: int = 0
-    turn: int = -1
-    model: str = ""
+    trace: str | None = None  # latest trace; None before the first
+    users: int = 0  # messages of the user
+    turn: int = -1  # turn of the session, -1 before the first
+    model: str = ""  # model of the last message
 
 
 class ExportState:

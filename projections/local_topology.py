@@ -20,16 +20,12 @@ from .topology import STAGE_OF_TOPIC, STAGES
 
 
 class LogRecord(NamedTuple):
-    """Record of the local log, with the attributes that processors read.
-
-    Attributes:
-        timestamp: arrival, milliseconds; -1 if unknown (a replayed file), and then event time is used.
-    """
+    """Record of the local log, with the attributes that processors read."""
 
     key: bytes | None
     value: bytes | None
     offset: int
-    timestamp: int = -1
+    timestamp: int = -1  # arrival, milliseconds; -1 if unknown (a replayed file), and then event time is used
     headers: tuple[tuple[str, bytes], ...] = ()
 
 

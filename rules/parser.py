@@ -42,11 +42,7 @@ class RulesDocument:
     """
 
     def __init__(self, name: str, text: str, *, suffix: str = "") -> None:
-        """Parse TOML or JSON, selected by the file's suffix or by the first character.
-
-        Raises:
-            ConfigError: the text is neither, is not a table, or sets a value twice.
-        """
+        """Parse TOML or JSON, selected by the file's suffix or by the first character."""
         self.name = name
         self._text = text
         self._as_json = suffix == ".json" or (suffix != ".toml" and text.lstrip().startswith("{"))

@@ -203,16 +203,11 @@ class NeedleSearch:
 
 
 class SecretSearch(NamedTuple):
-    """What texts are searched with.
+    """What texts are searched with."""
 
-    Attributes:
-        needles: those of structures and labels.
-        tokens: those of tokens.
-        beside: what must be beside the needles of a rule: sets of needles, and strings.
-    """
-
-    needles: NeedleSearch
-    tokens: NeedleSearch
+    needles: NeedleSearch  # those of structures and labels
+    tokens: NeedleSearch  # those of tokens
+    # what must be beside the needles of a rule: sets of needles, and strings
     beside: dict[int, tuple[frozenset[int] | tuple[bytes, ...], ...]]
 
 

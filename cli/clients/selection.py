@@ -20,11 +20,7 @@ def target_of(
     bootstrap: str | None = None,
     settings: EnvironmentSettings | None = None,
 ) -> DeploymentClient:
-    """Target named by the options, else by the environment, else the store of this directory or the user's service.
-
-    Raises:
-        ConfigError: the options name several targets, or there is no store.
-    """
+    """Target named by the options, else by the environment, else the store of this directory or the user's service."""
     given = [name for name, value in (("--store", store), ("--url", url), ("--bootstrap", bootstrap)) if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} name different places; give one of them")

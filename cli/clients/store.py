@@ -61,11 +61,7 @@ class StoreTarget:
         return self._running().dashboard()
 
     def _running(self) -> HttpTarget:
-        """The engine that runs on the store.
-
-        Raises:
-            TargetUnreachable: none does.
-        """
+        """The engine that runs on the store."""
         found = running_at(self._path)
         if found is None or not answers(found[1]):
             raise TargetUnreachable(f"no server runs on {self.name}; start this user's with `trustfold up --detach`")
@@ -154,11 +150,7 @@ class StoreTarget:
         self._submit("events", events)
 
     def reload(self) -> ReloadResult:
-        """Make the engine that runs on the store reload its files.
-
-        Raises:
-            TrustfoldError: no engine runs on the store.
-        """
+        """Make the engine that runs on the store reload its files."""
         self._rights.check_order()
         try:
             EmbeddedEngine.open(self._path).close()

@@ -329,12 +329,7 @@ class HttpBackend:
         return False
 
     def _request(self, path: str, body: bytes, token: str, records: int) -> None:
-        """Post a body of so many records.
-
-        Raises:
-            Unreachable, TookTooLong: nothing answers.
-            EngineRefused: they are not accepted, or what answers is no engine.
-        """
+        """Post a body of so many records."""
         answer = self._client.request("POST", path, body, token=token)
         try:
             counts = msgspec.json.decode(answer, type=_PostCounts)

@@ -183,11 +183,7 @@ class KafkaBackend:
             pause = min(LAST_PAUSE_S, 2 * pause)
 
     async def _partitions(self) -> list[TopicPartition]:
-        """Every partition of the followed topics.
-
-        Raises:
-            ConfigError: a topic is missing.
-        """
+        """Every partition of the followed topics."""
         admin = AIOKafkaAdminClient(**self._arguments)
         try:
             await admin.start()

@@ -49,52 +49,33 @@ class ComparedStreak(NamedTuple):
 
 
 class ShiftReport(NamedTuple):
-    """Difference of one streak or incident under other rules, for output.
+    """Difference of one streak or incident under other rules, for output."""
 
-    Attributes:
-        how: caught, lost, earlier, later or otherwise.
-        kind: streak, trust or circuit.
-        workspace: where; `user:NAME` where a user has lost trust everywhere.
-        subject: pattern, key or circuit.
-        session: that is stuck, or whose event began it.
-        calls_earlier: by how many calls of the session, or of the key, it comes earlier (negative: later); None where
-            only one side sees it.
-        seconds_earlier: the same in seconds.
-        before: under the first rules; None where they do not see it.
-        after: under the other rules.
-    """
-
-    how: How
-    kind: str
-    workspace: str
-    subject: str
-    session: str
+    how: How  # caught, lost, earlier, later or otherwise
+    kind: str  # streak, trust or circuit
+    workspace: str  # where; `user:NAME` where a user has lost trust everywhere
+    subject: str  # pattern, key or circuit
+    session: str  # that is stuck, or whose event began it
+    # by how many calls of the session, or of the key, it comes earlier (negative: later); None where only one side sees
+    # it
     calls_earlier: int | None
-    seconds_earlier: float | None
-    before: ComparedStreak | None
-    after: ComparedStreak | None
+    seconds_earlier: float | None  # the same in seconds
+    before: ComparedStreak | None  # under the first rules; None where they do not see it
+    after: ComparedStreak | None  # under the other rules
 
 
 class ComparisonResult(NamedTuple):
-    """Result of a comparison, with information on its accuracy.
+    """Result of a comparison, with information on its accuracy."""
 
-    Attributes:
-        difference: between the decisions under two rules.
-        shifts: streaks and incidents that differ, in the order of time.
-        alike: number that do not differ.
-        held: calls that would have been asked about or refused in all, by side (`before`, `after`) and how they went.
-        recorded: what was decided when it was recorded, and how much of that was decided again under the first rules.
-        versions: number of different rules in force, from the records; 0 if unknown.
-        ordered: whether the records have one order; over Kafka each partition has its own.
-    """
-
-    difference: DecisionDifferences
-    shifts: list[ShiftReport]
-    alike: int
+    difference: DecisionDifferences  # between the decisions under two rules
+    shifts: list[ShiftReport]  # streaks and incidents that differ, in the order of time
+    alike: int  # number that do not differ
+    # calls that would have been asked about or refused in all, by side (`before`, `after`) and how they went
     held: dict[str, Counter[str]]
+    # what was decided when it was recorded, and how much of that was decided again under the first rules
     recorded: RecordedDecisions
-    versions: int
-    ordered: bool = True
+    versions: int  # number of different rules in force, from the records; 0 if unknown
+    ordered: bool = True  # whether the records have one order; over Kafka each partition has its own
 
 
 def compare(

@@ -40,32 +40,20 @@ _cause = msgspec.json.Decoder(_CausedRecord).decode
 
 
 class PresentRules(NamedTuple):
-    """The rules to compare with.
+    """The rules to compare with."""
 
-    Attributes:
-        rules: rules of a file, or the defaults; with `recorded`, only until the first recorded rules.
-        recorded: recorded rules in force over time; the fold follows them.
-    """
-
-    rules: RuleSet
-    recorded: tuple[RuleSet, ...] = ()
+    rules: RuleSet  # rules of a file, or the defaults; with `recorded`, only until the first recorded rules
+    recorded: tuple[RuleSet, ...] = ()  # recorded rules in force over time; the fold follows them
 
 
 class RecordedInputs(NamedTuple):
-    """Inputs to fold, and the filters of what counts.
+    """Inputs to fold, and the filters of what counts."""
 
-    Attributes:
-        connection: unfiltered connection to the history.
-        passing: filter for decisions, stopped calls and alarms.
-        environment: overrides of the environment, until the first recorded ones.
-        guard: determines which calls would have been asked about or refused; None: no guard.
-    """
-
-    connection: duckdb.DuckDBPyConnection
+    connection: duckdb.DuckDBPyConnection  # unfiltered connection to the history
     inputs: InputFile
-    passing: DecisionFilter
-    environment: SettingsOverrides | None = None
-    guard: GuardOf | None = None
+    passing: DecisionFilter  # filter for decisions, stopped calls and alarms
+    environment: SettingsOverrides | None = None  # overrides of the environment, until the first recorded ones
+    guard: GuardOf | None = None  # determines which calls would have been asked about or refused; None: no guard
 
 
 class RulesReplay:
@@ -223,11 +211,7 @@ class RulesReplay:
 
 
 def told_rules(kept: bytes | None) -> RulesInForce:
-    """Rules in force from a record.
-
-    Raises:
-        ConfigError: another version wrote it, whose rules this one does not know.
-    """
+    """Rules in force from a record."""
     try:
         return rules_in_force(kept or b"{}")
     except msgspec.ValidationError as error:

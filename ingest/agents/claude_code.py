@@ -52,17 +52,11 @@ _QUEUED = 100
 
 
 class _PendingText(NamedTuple):
-    """A text on its way to the model.
+    """A text on its way to the model."""
 
-    Attributes:
-        mark: digest of the text.
-        source: who speaks: `user`, another source, or empty for nobody.
-        words: number of words of the user.
-    """
-
-    mark: bytes
-    source: str = ""
-    words: int = 0
+    mark: bytes  # digest of the text
+    source: str = ""  # who speaks: `user`, another source, or empty for nobody
+    words: int = 0  # number of words of the user
 
 
 _NOTHING = _PendingText(b"")

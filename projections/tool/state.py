@@ -64,69 +64,32 @@ def may_be_answer(seen: list[int], call: int) -> bool:
 
 
 class CountedFailure(msgspec.Struct, array_like=True):
-    """A counted failure.
+    """A counted failure."""
 
-    Attributes:
-        at: stream time of the finish, milliseconds.
-        weight: weight before decay.
-        session: ordinal of its session on this record.
-        event_id: id of the event that reported it.
-        family: digest of the family of the call's fine key if the record is shared by several keys; else 0.
-        call: ordinal of the call among the calls of the record.
-    """
-
-    at: int
-    weight: float
-    session: int
-    event_id: str
-    family: int = 0
-    call: int = 0
+    at: int  # stream time of the finish, milliseconds
+    weight: float  # weight before decay
+    session: int  # ordinal of its session on this record
+    event_id: str  # id of the event that reported it
+    family: int = 0  # digest of the family of the call's fine key if the record is shared by several keys; else 0
+    call: int = 0  # ordinal of the call among the calls of the record
 
 
 class TrustRecord(msgspec.Struct, array_like=True):
-    """Trust record of one key.
-
-    Attributes:
-        calls: times (ms) of the calls in the rate window, shifted left by one, lowest bit set for a counted failure.
-        watermark: time (ms) of the last reset or recovery; failures of calls begun earlier never count again.
-        duration_ms: current escalation duration; doubled by each relapse.
-        last_counted: time (ms) of the last counted failure; the cooldown starts there.
-        failures_since: counted failures since the last success while escalated.
-        sessions: digests of the sessions that used the key since its oldest failure, oldest first.
-        session_count: number of sessions ever counted; also the ordinal of the newest.
-        published: whether the `state` topic holds a record of the key.
-        by_hand: whether a reporter marked one of the failures as unrecoverable; then only an operator restores trust.
-        calls_seen: number of calls that succeeded or failed, ever; also the ordinal of the latest. Transient failures
-            outside the filter are not counted.
-        worked: number of calls that succeeded, ever.
-        session_flags: per entry of `sessions`: `WORKED`, `FAILED`, or both.
-        failing: digests of the families of fine keys of which no call has worked since a counted failure, for a record
-            shared by several keys.
-        last_success: time of the last success, milliseconds.
-        since: start of the current state, milliseconds; 0 for a key that was always trusted.
-        part_of: key of the wider record that was not trusted when this one was escalated, and whose changes users see.
-        approval: id of the operator's approval that lets one call pass; empty if none.
-        approval_until: end of that approval, milliseconds.
-        approval_session: session all of whose calls pass by it; empty: one call.
-        dangers: number of its dangerous calls, made or held back.
-        error: words of its last counted failure, or refusal for its credential.
-        failed_session: session of that failure.
-        own_class: fingerprints of different calls that failed by an exception of the tool's own since the last success,
-            at most `MANY_CALLS`.
-    """
+    """Trust record of one key."""
 
     key: str
     scope: str
     state: TrustState = TrustState.TRUSTED
     failures: list[CountedFailure] = []
+    # times (ms) of the calls in the rate window, shifted left by one, lowest bit set for a counted failure
     calls: list[int] = []
     consecutive: int = 0
     auth_failures: list[int] = []
-    last_counted: int = 0
-    watermark: int = 0
+    last_counted: int = 0  # time (ms) of the last counted failure; the cooldown starts there
+    watermark: int = 0  # time (ms) of the last reset or recovery; failures of calls begun earlier never count again
     escalated_at: int = 0
-    duration_ms: int = 0
-    failures_since: int = 0
+    duration_ms: int = 0  # current escalation duration; doubled by each relapse
+    failures_since: int = 0  # counted failures since the last success while escalated
     successes: int = 0
     successes_needed: int = 0
     pending: bool = False
@@ -134,25 +97,33 @@ class TrustRecord(msgspec.Struct, array_like=True):
     trigger: str = ""
     denials: int = 0
     last_denied: str = ""
-    sessions: list[int] = []
-    session_count: int = 0
-    published: bool = False
+    sessions: list[int] = []  # digests of the sessions that used the key since its oldest failure, oldest first
+    session_count: int = 0  # number of sessions ever counted; also the ordinal of the newest
+    published: bool = False  # whether the `state` topic holds a record of the key
     evidence: list[str] = []
+    # whether a reporter marked one of the failures as unrecoverable; then only an operator restores trust
     by_hand: bool = False
+    # number of calls that succeeded or failed, ever; also the ordinal of the latest. Transient failures outside the
+    # filter are not counted.
     calls_seen: int = 0
-    worked: int = 0
-    session_flags: list[int] = []
+    worked: int = 0  # number of calls that succeeded, ever
+    session_flags: list[int] = []  # per entry of `sessions`: `WORKED`, `FAILED`, or both
+    # digests of the families of fine keys of which no call has worked since a counted failure, for a record shared by
+    # several keys
     failing: list[int] = []
-    last_success: int = 0
-    since: int = 0
+    last_success: int = 0  # time of the last success, milliseconds
+    since: int = 0  # start of the current state, milliseconds; 0 for a key that was always trusted
+    # key of the wider record that was not trusted when this one was escalated, and whose changes users see
     part_of: str = ""
-    approval: str = ""
-    approval_until: int = 0
-    approval_session: str = ""
-    dangers: int = 0
+    approval: str = ""  # id of the operator's approval that lets one call pass; empty if none
+    approval_until: int = 0  # end of that approval, milliseconds
+    approval_session: str = ""  # session all of whose calls pass by it; empty: one call
+    dangers: int = 0  # number of its dangerous calls, made or held back
+    # fingerprints of different calls that failed by an exception of the tool's own since the last success, at most
+    # `MANY_CALLS`
     own_class: list[int] = []
-    error: str = ""
-    failed_session: str = ""
+    error: str = ""  # words of its last counted failure, or refusal for its credential
+    failed_session: str = ""  # session of that failure
 
 
 class ProbeHolder(msgspec.Struct, array_like=True):
@@ -202,29 +173,18 @@ class BreakerRecord(msgspec.Struct, array_like=True):
 
 
 class KeyProfile(msgspec.Struct, array_like=True):
-    """Profile of one model on one failure key.
+    """Profile of one model on one failure key."""
 
-    Attributes:
-        attempts: calls that succeeded or failed.
-        failures: failed calls, whatever the cause.
-        own: failed calls that the model caused.
-        patterns: detected patterns of the model.
-        last_at: time (ms) of its last call.
-        last_failed: time (ms) of its last failure; 0 never.
-        tell_at: number of attempts at which the profile is published next, if nothing fails before.
-        evidence: ids of the latest events that count against the model, newest last.
-        bad_at: number of failures and patterns at which the profile is published next.
-    """
-
-    attempts: int = 0
-    failures: int = 0
-    own: int = 0
-    patterns: int = 0
-    last_at: int = 0
-    last_failed: int = 0
+    attempts: int = 0  # calls that succeeded or failed
+    failures: int = 0  # failed calls, whatever the cause
+    own: int = 0  # failed calls that the model caused
+    patterns: int = 0  # detected patterns of the model
+    last_at: int = 0  # time (ms) of its last call
+    last_failed: int = 0  # time (ms) of its last failure; 0 never
+    # number of attempts at which the profile is published next, if nothing fails before
     tell_at: int = FIRST_PUBLISHED_AT
-    evidence: list[str] = []
-    bad_at: int = 0
+    evidence: list[str] = []  # ids of the latest events that count against the model, newest last
+    bad_at: int = 0  # number of failures and patterns at which the profile is published next
 
 
 class FailedScenario(msgspec.Struct, array_like=True):
@@ -235,106 +195,67 @@ class FailedScenario(msgspec.Struct, array_like=True):
 
 
 class WordRecord(msgspec.Struct, array_like=True):
-    """Failures of a tool at scenarios that contain a word.
+    """Failures of a tool at scenarios that contain a word."""
 
-    Attributes:
-        failures: number of capability failures.
-        until: time (ms) up to which they count and a tag holds.
-    """
-
-    failures: int
-    until: int
+    failures: int  # number of capability failures
+    until: int  # time (ms) up to which they count and a tag holds
 
 
 class QualityRecord(msgspec.Struct, array_like=True):
-    """Quality record of one tool.
+    """Quality record of one tool."""
 
-    Attributes:
-        score: 0 to 1.
-        failures: counted failures since the score was last at its registered value; determines the surcharge.
-        raised: registered score set by an operator; 0 if that of the rules holds.
-        words: records of content words of failed scenarios.
-        scenarios: failed scenarios, oldest first.
-        last_failed: time (ms) of the last counted failure.
-        published_score: score published last.
-        published: whether the `state` topic holds a record of the tool.
-        missed: consecutive latest calls that did not reach the tool, at most `unavailable_after`.
-        missed_at: time (ms) of the last of them.
-        published_down_until: published time (ms) until which the tool is unavailable; 0 if it is not.
-    """
-
-    score: float
-    failures: int = 0
-    raised: float = 0.0
-    words: dict[str, WordRecord] = {}
-    scenarios: list[FailedScenario] = []
-    last_failed: int = 0
-    published_score: float = 0.0
-    published: bool = False
-    missed: int = 0
-    missed_at: int = 0
-    published_down_until: int = 0
+    score: float  # 0 to 1
+    failures: int = 0  # counted failures since the score was last at its registered value; determines the surcharge
+    raised: float = 0.0  # registered score set by an operator; 0 if that of the rules holds
+    words: dict[str, WordRecord] = {}  # records of content words of failed scenarios
+    scenarios: list[FailedScenario] = []  # failed scenarios, oldest first
+    last_failed: int = 0  # time (ms) of the last counted failure
+    published_score: float = 0.0  # score published last
+    published: bool = False  # whether the `state` topic holds a record of the tool
+    missed: int = 0  # consecutive latest calls that did not reach the tool, at most `unavailable_after`
+    missed_at: int = 0  # time (ms) of the last of them
+    published_down_until: int = 0  # published time (ms) until which the tool is unavailable; 0 if it is not
 
 
 class FleetReport(msgspec.Struct, array_like=True):
-    """Call counts of one tool in one workspace, and the latest report of them to the fleet.
+    """Call counts of one tool in one workspace, and the latest report of them to the fleet."""
 
-    Attributes:
-        users: ids of the users who call it here, in the order of their first call.
-        until: end of the newest bucket, milliseconds.
-        tally: calls and failures of the newest bucket, then those of the earlier buckets.
-        reported_state: trust state reported last; empty if no report is open.
-        reported_calls: number of calls reported last.
-        reported_failures: number of failures reported last.
-        reported_until: end of the newest bucket at the last report, milliseconds.
-    """
-
-    users: list[str] = []
-    until: int = 0
-    tally: list[int] = []
-    reported_state: str = ""
-    reported_calls: int = 0
-    reported_failures: int = 0
-    reported_until: int = 0
+    users: list[str] = []  # ids of the users who call it here, in the order of their first call
+    until: int = 0  # end of the newest bucket, milliseconds
+    tally: list[int] = []  # calls and failures of the newest bucket, then those of the earlier buckets
+    reported_state: str = ""  # trust state reported last; empty if no report is open
+    reported_calls: int = 0  # number of calls reported last
+    reported_failures: int = 0  # number of failures reported last
+    reported_until: int = 0  # end of the newest bucket at the last report, milliseconds
 
 
 class ToolState(KeyState):
-    """State of one scope: its circuit, its own trust record and those of its fine keys.
-
-    Attributes:
-        fine: trust records by fine key: for a tool those that belong to no service, for a service those of its tools.
-            At most `max_fine_keys`; calls of further keys count in the tool's or service's record alone.
-        recent_ids: digests of the latest commands and appended events, to recognise a repeat.
-        origins: per partition of `events`, the origin of the last outcome folded.
-        kind: `mcp`, `domain` or `program` for services, from the last outcome; used with `plugin_name` to find rules
-            for commands.
-        models: profiles by failure key and model; at most `MAX_MODEL_KEYS` keys with `MAX_MODELS` models each.
-        model_suggestions: digests of (session, key) for which another model has been suggested.
-        quality: quality record; None while the score is the registered one and nothing needs to be remembered.
-        fleet_report: counts and reports for the fleet, of a tool or a service as a whole.
-        keyed: whether the tool has had calls with their own fine key.
-        services: services that keep fine keys of the tool; at most `MAX_SERVICES`, the oldest is dropped first.
-        command_reports: the same for commands of a shell, by fine key.
-        ages_at: time (ms) at which the evidence of a key has aged, or earlier; 0: of none.
-    """
+    """State of one scope: its circuit, its own trust record and those of its fine keys."""
 
     workspace_id: str = ""
     scope: str = ""
     breaker: BreakerRecord = msgspec.field(default_factory=BreakerRecord)
     trust: TrustRecord | None = None
+    # trust records by fine key: for a tool those that belong to no service, for a service those of its tools. At most
+    # `max_fine_keys`; calls of further keys count in the tool's or service's record alone.
     fine: dict[str, TrustRecord] = {}
-    recent_ids: list[int] = []
-    origins: dict[int, int] = {}
+    recent_ids: list[int] = []  # digests of the latest commands and appended events, to recognise a repeat
+    origins: dict[int, int] = {}  # per partition of `events`, the origin of the last outcome folded
+    # `mcp`, `domain` or `program` for services, from the last outcome; used with `plugin_name` to find rules for
+    # commands
     kind: str = ""
     plugin_name: str = ""
+    # profiles by failure key and model; at most `MAX_MODEL_KEYS` keys with `MAX_MODELS` models each
     models: dict[str, dict[str, KeyProfile]] = {}
-    model_suggestions: list[int] = []
+    model_suggestions: list[int] = []  # digests of (session, key) for which another model has been suggested
+    # quality record; None while the score is the registered one and nothing needs to be remembered
     quality: QualityRecord | None = None
-    fleet_report: FleetReport | None = None
-    keyed: bool = False
+    fleet_report: FleetReport | None = None  # counts and reports for the fleet, of a tool or a service as a whole
+    keyed: bool = False  # whether the tool has had calls with their own fine key
+    # services that keep fine keys of the tool; at most `MAX_SERVICES`, the oldest is dropped first
     services: list[str] = []
-    ages_at: int = 0
-    command_reports: dict[str, FleetReport] = {}
+    ages_at: int = 0  # time (ms) at which the evidence of a key has aged, or earlier; 0: of none
+    command_reports: dict[str, FleetReport] = {}  # the same for commands of a shell, by fine key
 
     @property
     def observed(self) -> bool:
@@ -359,13 +280,9 @@ class ToolState(KeyState):
 
 
 class ToolFold(msgspec.Struct, frozen=True, gc=False):
-    """Arguments of the fold of one record: state, time, rules and emitter.
-
-    Attributes:
-        at: stream time, milliseconds.
-    """
+    """Arguments of the fold of one record: state, time, rules and emitter."""
 
     state: ToolState
-    at: int
+    at: int  # stream time, milliseconds
     rules: RuleSet
     emit: OutputEmitter

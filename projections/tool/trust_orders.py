@@ -29,11 +29,7 @@ TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolResto
 
 
 def check_room(state: ToolState, command: ToolRemove, rules: RuleSet) -> None:
-    """Reject a removal that would add a fine key beyond the limit; called before anything has changed.
-
-    Raises:
-        EventRejected: the scope already has `trust.max_fine_keys` fine keys.
-    """
+    """Reject a removal that would add a fine key beyond the limit; called before anything has changed."""
     most = rules.trust.max_fine_keys
     if len(state.fine) < most or not _is_new_fine_key(state, command.key):
         return

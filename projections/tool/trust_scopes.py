@@ -27,17 +27,11 @@ UNTRACKED = "untracked"
 
 
 class FineKey(NamedTuple):
-    """A call's fine key and its record in one state.
+    """A call's fine key and its record in one state."""
 
-    Attributes:
-        record: record of the key; None if this state has none.
-        family: digest of the key's family; 0 if the call has no key other than its tool's.
-        elsewhere: whether another state keeps the record.
-    """
-
-    record: TrustRecord | None
-    family: int = 0
-    elsewhere: bool = False
+    record: TrustRecord | None  # record of the key; None if this state has none
+    family: int = 0  # digest of the key's family; 0 if the call has no key other than its tool's
+    elsewhere: bool = False  # whether another state keeps the record
 
 
 def own_record(state: ToolState) -> TrustRecord:

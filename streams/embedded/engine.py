@@ -54,33 +54,21 @@ _LOGGED = "rules_logged"
 
 
 class SubmitRequest(NamedTuple):
-    """Records of one source topic, or of `settings`, that are submitted together.
-
-    Attributes:
-        token: id of the request; a repeated one returns the first answer and changes nothing.
-        publisher: who sends events; None: whoever may say anything, such as an operator.
-    """
+    """Records of one source topic, or of `settings`, that are submitted together."""
 
     topic: str
     values: Sequence[bytes]
-    token: bytes = b""
-    publisher: SenderIdentity | None = None
+    token: bytes = b""  # id of the request; a repeated one returns the first answer and changes nothing
+    publisher: SenderIdentity | None = None  # who sends events; None: whoever may say anything, such as an operator
 
 
 class CommitReceipt(NamedTuple):
-    """Result of a request after its commit.
+    """Result of a request after its commit."""
 
-    Attributes:
-        outputs: all outputs it caused, of every topic, in order; empty if the request was a repetition.
-        accepted: number of folded records.
-        dead_letters: number of rejected records.
-        repeated: the request had been answered before.
-    """
-
-    outputs: list[StageOutput]
-    accepted: int
-    dead_letters: int
-    repeated: bool = False
+    outputs: list[StageOutput]  # all outputs it caused, of every topic, in order; empty if the request was a repetition
+    accepted: int  # number of folded records
+    dead_letters: int  # number of rejected records
+    repeated: bool = False  # the request had been answered before
 
 
 class EmbeddedEngine:

@@ -32,13 +32,9 @@ METADATA_AGE_MS = 30_000
 
 
 class TrustfoldApp(faust.App):
-    """Faust app with an engine.
+    """Faust app with an engine."""
 
-    Attributes:
-        engine: owner of the partitions.
-    """
-
-    engine: WorkerEngine
+    engine: WorkerEngine  # owner of the partitions
     mundane_level = "debug"
 
     def _create_directories(self) -> None:

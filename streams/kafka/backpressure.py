@@ -24,15 +24,10 @@ POLLS = 2
 
 @dataclass(frozen=True, slots=True)
 class PartitionTenure:
-    """Uninterrupted period in which the worker owns partitions.
+    """Uninterrupted period in which the worker owns partitions."""
 
-    Attributes:
-        number: counts the tenures of this process; a reclaim within one generation begins a new one.
-        generation: generation of the group.
-    """
-
-    number: int
-    generation: int
+    number: int  # counts the tenures of this process; a reclaim within one generation begins a new one
+    generation: int  # generation of the group
 
 
 class PartitionBatch:

@@ -103,17 +103,12 @@ def epoch_headers(epoch: int) -> list[tuple[str, bytes]]:
 
 @dataclass(slots=True)
 class ChangelogRange:
-    """Valid contents of a range of a changelog.
+    """Valid contents of a range of a changelog."""
 
-    Attributes:
-        states: valid keys and states, in log order; None deletes.
-        stale: keys of invalid records.
-        claims: offsets of claims.
-    """
-
+    # valid keys and states, in log order; None deletes
     states: list[tuple[bytes, bytes | None]] = field(default_factory=list)
-    stale: set[bytes] = field(default_factory=set)
-    claims: list[int] = field(default_factory=list)
+    stale: set[bytes] = field(default_factory=set)  # keys of invalid records
+    claims: list[int] = field(default_factory=list)  # offsets of claims
 
 
 class EpochFilter:
@@ -185,9 +180,6 @@ class ChangelogPartitions:
 
         Returns:
             Keys whose states must be written again, by partition.
-
-        Raises:
-            ConfigError: a store is ahead of the claim, so it is a copy of another changelog.
         """
         spans = {}
         for place, store in stores.items():
@@ -219,9 +211,6 @@ class ChangelogPartitions:
 
         Returns:
             Offset at which it stopped.
-
-        Raises:
-            PartitionFenced: a newer claim was found.
         """
         place = self.place(task.stage, task.partition)
         epochs = EpochFilter(task.epoch)

@@ -204,11 +204,7 @@ class WorkerEngine:
             self.writer.put(outputs, task.partition, batch.reached)
 
     def _outputs_of(self, topic: str, task: PartitionTask, batch: PartitionBatch) -> list[StageOutput]:
-        """Fold a batch.
-
-        Raises:
-            WorkerFault: a fault outside of the folds, with the record's place.
-        """
+        """Fold a batch."""
         outputs: list[StageOutput] = []
         try:
             for refused, records in self.budget.parts(batch.tp, batch.records):

@@ -40,23 +40,14 @@ LAST_PAUSE_S = 5.0
 
 
 class FollowedRecord(NamedTuple):
-    """Record of a followed topic.
+    """Record of a followed topic."""
 
-    Attributes:
-        topic: catalogue name.
-        partition: number of the partition.
-        offset: offset in the partition.
-        key: record key.
-        value: None for a tombstone.
-        timestamp: timestamp of the record, milliseconds.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    key: str
-    value: bytes | None
-    timestamp: int
+    topic: str  # catalogue name
+    partition: int  # number of the partition
+    offset: int  # offset in the partition
+    key: str  # record key
+    value: bytes | None  # None for a tombstone
+    timestamp: int  # timestamp of the record, milliseconds
 
 
 class TopicFeed:
@@ -145,11 +136,7 @@ class TopicFeed:
         return ends
 
     async def _places(self, consumer: Any) -> tuple[list[TopicPartition], dict[str, bytes | None]]:
-        """Return all partitions of the topics, and the topics' ids (None from brokers before 2.8).
-
-        Raises:
-            ConfigError: a topic is missing.
-        """
+        """Return all partitions of the topics, and the topics' ids (None from brokers before 2.8)."""
         found = await asyncio.wait_for(describe(consumer._client, list(self._names)), ANSWER_S)
         if denied := [
             name for name, topic in found.topics.items() if topic.error == TopicAuthorizationFailedError.errno
@@ -208,12 +195,7 @@ class TopicFeed:
                 await self._check(consumer, places)
 
     async def _check(self, consumer: Any, places: Collection[TopicPartition]) -> None:
-        """Compare the topics with what is read.
-
-        Raises:
-            ConfigError: a topic has other partitions, another id, or a shorter log.
-            KafkaError, TimeoutError: no broker answers.
-        """
+        """Compare the topics with what is read."""
         now, ids = await self._places(consumer)
         if set(now) != set(places):
             raise ConfigError("a topic has other partitions than before")

@@ -549,11 +549,7 @@ class LaneProducer(driver.Producer):
 
     @property
     def client(self) -> Any:
-        """The running aiokafka producer.
-
-        Raises:
-            faust.exceptions.NotReady: it is not running.
-        """
+        """The running aiokafka producer."""
         return self._ensure_producer()
 
     async def renew(self) -> None:

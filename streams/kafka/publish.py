@@ -39,16 +39,11 @@ SHOWN = 20
 
 @dataclass(slots=True)
 class PublishProgress:
-    """Progress of a publication.
+    """Progress of a publication."""
 
-    Attributes:
-        sent: acknowledged lines.
-        refused: lines without a record key; they are not sent.
-        reasons: number and reason of the first refused lines; blank lines count.
-    """
-
-    sent: int = 0
-    refused: int = 0
+    sent: int = 0  # acknowledged lines
+    refused: int = 0  # lines without a record key; they are not sent
+    # number and reason of the first refused lines; blank lines count
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
 

@@ -225,11 +225,7 @@ async def connected_consumer(
 
 
 async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
-    """Return the numbers of a topic's partitions.
-
-    Raises:
-        ConfigError: the topic does not exist.
-    """
+    """Return the numbers of a topic's partitions."""
     async with connected_admin(settings) as admin:
         found = (await describe(admin._client, [topic])).topics[topic]
     if found.partitions:

@@ -137,17 +137,11 @@ class TopicDescription:
 
 
 class ClusterDescription(NamedTuple):
-    """Description of some topics of a cluster.
+    """Description of some topics of a cluster."""
 
-    Attributes:
-        cluster_id: id of the cluster; empty if the brokers do not report it.
-        hosts: address and port of each broker.
-        topics: topics by name; all requested ones, whether they exist or not.
-    """
-
-    cluster_id: str
-    hosts: list[tuple[str, int]]
-    topics: dict[str, TopicDescription]
+    cluster_id: str  # id of the cluster; empty if the brokers do not report it
+    hosts: list[tuple[str, int]]  # address and port of each broker
+    topics: dict[str, TopicDescription]  # topics by name; all requested ones, whether they exist or not
 
 
 def described(answer: Any) -> ClusterDescription:

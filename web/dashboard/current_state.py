@@ -55,19 +55,12 @@ _MOVES = {"escalations": "trust:", "breakers": "breaker:"}
 
 
 class OutputRecord(NamedTuple):
-    """Record of an output topic.
+    """Record of an output topic."""
 
-    Attributes:
-        topic: catalogue name, without prefix.
-        key: record key.
-        value: the record, or a decision that has been decoded; None for a tombstone.
-        place: partition and offset of the record, or its offset in a store; empty if unknown.
-    """
-
-    topic: str
-    key: str
-    value: bytes | DecisionBase | None
-    place: tuple[int, ...] = ()
+    topic: str  # catalogue name, without prefix
+    key: str  # record key
+    value: bytes | DecisionBase | None  # the record, or a decision that has been decoded; None for a tombstone
+    place: tuple[int, ...] = ()  # partition and offset of the record, or its offset in a store; empty if unknown
 
 
 class _TroubleEvent(msgspec.Struct):
@@ -94,12 +87,7 @@ class UnreadableRecord(Exception):
 
 
 def read_decision(value: bytes) -> DecisionBase:
-    """Decode a record of an output topic; unknown fields are ignored.
-
-    Raises:
-        UnreadableRecord: it has no type of this version, a field is missing or wrong, or a time is not RFC 3339
-            with a zone.
-    """
+    """Decode a record of an output topic; unknown fields are ignored."""
     try:
         decision = decode_decision(value)
     except EventRejected as rejected:

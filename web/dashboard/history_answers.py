@@ -102,18 +102,12 @@ class QuestionRequest(NamedTuple):
 
 @dataclass
 class _LockedCatalogue:
-    """Catalogue that one query uses at a time.
+    """Catalogue that one query uses at a time."""
 
-    Attributes:
-        connection: with all views.
-        of_memory: True over the tables in memory, False over the files.
-        topics: names of the directories that its views read.
-        filters: filters by name of the view they stand in; without views that no question has read yet.
-    """
-
-    connection: duckdb.DuckDBPyConnection
-    of_memory: bool
-    topics: frozenset[str]
+    connection: duckdb.DuckDBPyConnection  # with all views
+    of_memory: bool  # True over the tables in memory, False over the files
+    topics: frozenset[str]  # names of the directories that its views read
+    # filters by name of the view they stand in; without views that no question has read yet
     filters: dict[str, HistoryFilters] = field(default_factory=dict)
 
 
@@ -367,11 +361,7 @@ class HistoryArchive:
 
 @contextmanager
 def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Cancel the queries of the block after a time limit.
-
-    Raises:
-        QuestionUnanswered: it took longer.
-    """
+    """Cancel the queries of the block after a time limit."""
     import duckdb  # noqa: PLC0415 - the history is an extra
 
     cancelled = Timer(limit_s, connection.interrupt)

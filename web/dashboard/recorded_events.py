@@ -55,14 +55,10 @@ AT_ONCE = 2
 
 
 class _ThreadCatalogue(local):
-    """The catalogue of a thread; None before its first query.
-
-    Attributes:
-        topics: folders of recorded topics when it was opened.
-    """
+    """The catalogue of a thread; None before its first query."""
 
     connection: duckdb.DuckDBPyConnection | None = None
-    topics: frozenset[Path] = frozenset()
+    topics: frozenset[Path] = frozenset()  # folders of recorded topics when it was opened
 
 
 class RecordedEvents:

@@ -67,23 +67,14 @@ _TOOLS = CatalogueQuestion(
 
 
 class ToolLine(NamedTuple):
-    """A tool or service of the list.
+    """A tool or service of the list."""
 
-    Attributes:
-        word: word of its worst key now, of `incidents.STATES`; empty if nothing is known.
-        name: tool, or `service:` and its name.
-        url: its page.
-        keys: number of its keys that differ from their default now.
-        row: numbers of the history, by columns of the query; empty if nothing is recorded.
-        rate: failure rate with its counts and its 95 % interval, as text.
-    """
-
-    word: str
-    name: str
-    url: str
-    keys: int
-    row: Mapping[str, Any]
-    rate: str
+    word: str  # word of its worst key now, of `incidents.STATES`; empty if nothing is known
+    name: str  # tool, or `service:` and its name
+    url: str  # its page
+    keys: int  # number of its keys that differ from their default now
+    row: Mapping[str, Any]  # numbers of the history, by columns of the query; empty if nothing is recorded
+    rate: str  # failure rate with its counts and its 95 % interval, as text
 
 
 def tool_lines(
@@ -135,19 +126,12 @@ def rate_words(row: Mapping[str, Any]) -> str:
 
 
 class PageSubject(NamedTuple):
-    """Subject of a page: a tool, a service or a trust key.
+    """Subject of a page: a tool, a service or a trust key."""
 
-    Attributes:
-        key: tool, `service:NAME`, or trust key.
-        name: its name in the history.
-        calls: SQL condition that selects its calls; `$name` is the name.
-        states: SQL condition that selects its states.
-    """
-
-    key: str
-    name: str
-    calls: str
-    states: str
+    key: str  # tool, `service:NAME`, or trust key
+    name: str  # its name in the history
+    calls: str  # SQL condition that selects its calls; `$name` is the name
+    states: str  # SQL condition that selects its states
 
     @classmethod
     def of(cls, key: str) -> PageSubject:
