@@ -531,4 +531,4 @@ def test_every_column_has_a_comment(lived: Lived, tmp_path: Path) -> None:
         ).fetchall()
     assert len(found) > 300
     bare = [f"{view}.{name}" for view, name, comment in found if not comment or re.sub(r"\W", "", comment) == name]
-    assert not bare, f"write a line in history/column_comments.py for {', '.join(bare)}"
+    assert not bare, f"write a line in history/sql/column_comments.txt for {', '.join(bare)}"
