@@ -61,15 +61,11 @@ def verdict_of(decision: CheckDecision) -> GuardVerdict:
 
 
 class CallChecker:
-    """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded.
-
-    Attributes:
-        view: the states that a guard would have received so far.
-    """
+    """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded."""
 
     def __init__(self, topology: LocalTopology) -> None:
         """Check the calls of all records fed to `topology`."""
-        self.view = StateView()
+        self.view = StateView()  # the states that a guard would have received so far
         self._topology = topology
         self._reached = 0
         self._ahead = ""

@@ -57,19 +57,14 @@ class CallEnding(NamedTuple):
 
 
 class EventPublisher:
-    """Publishes the events of calls and sessions; never blocks, never raises.
-
-    Attributes:
-        privacy: filter of published data.
-        lost: number of records that could not be handed to the backend.
-    """
+    """Publishes the events of calls and sessions; never blocks, never raises."""
 
     def __init__(
         self, backend: GuardBackend, settings: GuardSettings, clock: GuardClock, privacy: PrivacyFilter
     ) -> None:
         """Publish through `backend`."""
-        self.privacy = privacy
-        self.lost = 0
+        self.privacy = privacy  # filter of published data
+        self.lost = 0  # number of records that could not be handed to the backend
         self._backend = backend
         self._settings = settings
         self._clock = clock

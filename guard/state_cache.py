@@ -82,16 +82,12 @@ class CircuitEntry(NamedTuple):
 
 
 class StateView:
-    """Latest state of every key that differs from its default, and the latest changes.
-
-    Attributes:
-        only_defaults: every state is the default, so checks return at once.
-        changes: latest changes, oldest first: record key and record, None for the default.
-    """
+    """Latest state of every key that differs from its default, and the latest changes."""
 
     def __init__(self) -> None:
         """Start with all states at their defaults."""
-        self.only_defaults = True
+        self.only_defaults = True  # every state is the default, so checks return at once
+        # latest changes, oldest first: record key and record, None for the default
         self.changes: deque[tuple[str, StateUpdated | None]] = deque(maxlen=MAX_HISTORY)
         self._trust: dict[str, TrustEntry] = {}
         self._circuits: dict[str, CircuitEntry] = {}

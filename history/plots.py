@@ -84,20 +84,14 @@ class SvgPlot(NamedTuple):
 
 
 class PlotBar(NamedTuple):
-    """A horizontal bar.
+    """A horizontal bar."""
 
-    Attributes:
-        label: name of the bar.
-        value: its length.
-        low, high: its 95 % interval, if any.
-        of: counts behind the value, such as `3/20`.
-    """
-
-    label: str
-    value: float
+    label: str  # name of the bar
+    value: float  # its length
+    # low, high: its 95 % interval, if any
     low: float | None = None
     high: float | None = None
-    of: str = ""
+    of: str = ""  # counts behind the value, such as `3/20`
 
 
 class StackPart(NamedTuple):

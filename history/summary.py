@@ -24,18 +24,13 @@ MOST_POINTERS = 8
 
 
 class SummaryPeriod(NamedTuple):
-    """Period and the preceding period of the same length.
+    """Period and the preceding period of the same length."""
 
-    Attributes:
-        before: start of the preceding period; equal to `begin` if nothing was recorded then.
-        begin, end: bounds of the period.
-        first: start of the recording; None if not later than `before`.
-    """
-
-    before: datetime
+    before: datetime  # start of the preceding period; equal to `begin` if nothing was recorded then
+    # begin, end: bounds of the period
     begin: datetime
     end: datetime
-    first: datetime | None = None
+    first: datetime | None = None  # start of the recording; None if not later than `before`
 
     @property
     def comparable(self) -> bool:

@@ -84,12 +84,6 @@ class SessionWriter:
 
     Ids of events are derived from the session and the position in the log, so a log that has grown yields the same
     ids again. Times never decrease: a log is in the order of events.
-
-    Attributes:
-        workspace: workspace id, or empty.
-        agent: agent id, or empty.
-        turn: turn of the session, -1 before the first.
-        at_ms: time of the last event, -1 before the first.
     """
 
     def __init__(
@@ -107,11 +101,11 @@ class SessionWriter:
         ended with its last event, as the next prompt or the end of the log shows.
         """
         self.id = name_of(session_id) or "session"
-        self.workspace = name_of(defaults.workspace or workspace)
+        self.workspace = name_of(defaults.workspace or workspace)  # workspace id, or empty
         self.model = ""
-        self.agent = ""
-        self.turn = -1
-        self.at_ms = at_ms
+        self.agent = ""  # agent id, or empty
+        self.turn = -1  # turn of the session, -1 before the first
+        self.at_ms = at_ms  # time of the last event, -1 before the first
         self._place = ""
         self._defaults = defaults
         self._run = defaults.run

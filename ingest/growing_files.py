@@ -68,17 +68,13 @@ class _FollowedFile:
 
 
 class FileFollower:
-    """Tracker of all files below some paths.
-
-    Attributes:
-        run: import state, with the skipped lines of all files.
-    """
+    """Tracker of all files below some paths."""
 
     def __init__(
         self, paths: Sequence[Path], places: Path, *, run: ImportRun, workspace: str = "", from_start: bool = False
     ) -> None:
         """Continue at the positions in `places`; without that file, at the ends, or the beginnings (`from_start`)."""
-        self.run = run
+        self.run = run  # import state, with the skipped lines of all files
         self._paths = paths
         self._file = places
         self._workspace = workspace

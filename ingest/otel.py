@@ -77,15 +77,11 @@ class SpanState:
 
 
 class ExportState:
-    """State kept between several exports.
-
-    Attributes:
-        named: session by trace, if one of its spans names it.
-    """
+    """State kept between several exports."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self.named: dict[str, str] = {}
+        self.named: dict[str, str] = {}  # session by trace, if one of its spans names it
         self._sessions: dict[str, SpanState] = {}
         self._as_kept: dict[str, SpanState] = {}
 

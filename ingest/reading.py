@@ -42,21 +42,15 @@ class NumberedObject(NamedTuple):
 
 
 class SkippedLines:
-    """Skipped lines and objects, with reasons.
-
-    Attributes:
-        count: number of skipped lines or objects.
-        first: the first of them, each as `FILE:LINE: reason`.
-        repeated: number of lines left out because they repeat an earlier line or log.
-    """
+    """Skipped lines and objects, with reasons."""
 
     SHOWN = 20
 
     def __init__(self) -> None:
         """Start empty."""
-        self.count = 0
-        self.first: list[str] = []
-        self.repeated = 0
+        self.count = 0  # number of skipped lines or objects
+        self.first: list[str] = []  # the first of them, each as `FILE:LINE: reason`
+        self.repeated = 0  # number of lines left out because they repeat an earlier line or log
 
     def add(self, file: str, line: int, reason: str) -> None:
         """Note a skipped line or object."""

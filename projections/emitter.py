@@ -63,11 +63,7 @@ def _type_of(record: type[msgspec.Struct]) -> str:
 
 
 class OutputEmitter:
-    """Collects the outputs of consecutive input events; ordinals restart with each cause.
-
-    Attributes:
-        late: whether the event comes long after a younger one of its key; a fold that knows it for new counts it.
-    """
+    """Collects the outputs of consecutive input events; ordinals restart with each cause."""
 
     __slots__ = (
         "_ordinals",
@@ -87,6 +83,7 @@ class OutputEmitter:
         """Create an emitter without outputs."""
         self.outputs: list[StageOutput] = []
         self.counts: dict[str, int] = {}
+        # whether the event comes long after a younger one of its key; a fold that knows it for new counts it
         self.late = False
         self.origin_topic = ""
         self.origin_partition = 0

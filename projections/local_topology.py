@@ -33,13 +33,7 @@ Load = Callable[[str, bytes], bytes | None]
 
 
 class LocalTopology:
-    """All stages over one partition.
-
-    Attributes:
-        processors: processors by stage name.
-        next_offsets: next offset of every source topic, and of `settings`.
-        source: rules by scope; records of `settings` change it.
-    """
+    """All stages over one partition."""
 
     def __init__(
         self,
@@ -56,9 +50,11 @@ class LocalTopology:
         are returned as outputs and not folded.
         """
         self._choose = choose
-        self.source = source_of(rules)
+        self.source = source_of(rules)  # rules by scope; records of `settings` change it
+        # next offset of every source topic, and of `settings`
         self.next_offsets = dict.fromkeys((*STAGE_OF_TOPIC, SETTINGS), 0)
         self.next_offsets.update(next_offsets or {})
+        # processors by stage name
         self.processors: dict[str, StageProcessor] = {
             stage.name: StageProcessor(stage, 0, self.source, _bound(load, stage.name)) for stage in stages
         }

@@ -164,21 +164,15 @@ _CHUNK = 1 << 16
 
 
 class NeedleSearch:
-    """Search for all needles of some rules at once.
-
-    Attributes:
-        needles: the needles, by number.
-        numbers: their numbers.
-        rules: the rules of a needle, by number.
-        of_rule: the numbers of a rule's needles.
-    """
+    """Search for all needles of some rules at once."""
 
     def __init__(self, needles: Mapping[int, Iterable[bytes]]) -> None:
         every = sorted({needle for some in needles.values() for needle in some})
-        self.needles = every
-        self.numbers = {needle: number for number, needle in enumerate(every)}
+        self.needles = every  # the needles, by number
+        self.numbers = {needle: number for number, needle in enumerate(every)}  # their numbers
+        # the numbers of a rule's needles
         self.of_rule = {rule: [self.numbers[needle] for needle in some] for rule, some in needles.items()}
-        self.rules: list[tuple[int, ...]] = [()] * len(every)
+        self.rules: list[tuple[int, ...]] = [()] * len(every)  # the rules of a needle, by number
         for rule, some in self.of_rule.items():
             for number in some:
                 self.rules[number] = (*self.rules[number], rule)
@@ -235,17 +229,12 @@ def _search() -> SecretSearch:
 
 
 class SearchedText:
-    r"""Text in which secrets are looked for.
-
-    Attributes:
-        raw: the text, with line ends for `\n`, each byte at its place.
-        rules: the numbers of the rules that may match it, in order.
-    """
+    r"""Text in which secrets are looked for."""
 
     def __init__(self, raw: bytes) -> None:
         if b"\\n" in raw:
             raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
-        self.raw = raw
+        self.raw = raw  # the text, with line ends for `\n`, each byte at its place
         self._lower: bytes | None = None
         search = _search()
         plain_text = plain(raw)
@@ -261,7 +250,7 @@ class SearchedText:
             for number in search.tokens.find(runs):
                 for rule in search.tokens.rules[number]:
                     self._tokens.setdefault(rule, []).append(number)
-        self.rules = sorted([*rules, *self._tokens])
+        self.rules = sorted([*rules, *self._tokens])  # the numbers of the rules that may match it, in order
 
     def _is_beside(self, plain_text: bytes, groups: tuple[frozenset[int] | tuple[bytes, ...], ...]) -> bool:
         for group in groups:

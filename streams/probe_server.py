@@ -77,15 +77,11 @@ class _LimitedServer(ThreadingHTTPServer):
 
 
 class ProbeServer:
-    """HTTP server in its own thread.
-
-    Attributes:
-        probe: functions that answer; may be replaced at any time.
-    """
+    """HTTP server in its own thread."""
 
     def __init__(self, probe: HealthProbe, bind: str, port: int) -> None:
         """Listen on `bind`:`port` and start serving."""
-        self.probe = probe
+        self.probe = probe  # functions that answer; may be replaced at any time
         try:
             self._server = _LimitedServer((bind, port), _handler(self, local=is_loopback(bind)))
         except OSError as error:

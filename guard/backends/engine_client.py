@@ -30,15 +30,11 @@ Method = Literal["GET", "POST"]
 
 
 class EngineRefused(TrustfoldError):
-    """The engine answered with an error.
-
-    Attributes:
-        status: HTTP status: from 300, or 200 for an answer that is no engine's.
-    """
+    """The engine answered with an error."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status  # HTTP status: from 300, or 200 for an answer that is no engine's
 
     @property
     def too_large(self) -> bool:
@@ -83,11 +79,7 @@ class EngineStream:
 
 
 class EngineClient:
-    """Client of one engine; thread-safe.
-
-    Attributes:
-        name: address without path, as messages show it.
-    """
+    """Client of one engine; thread-safe."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
         """Create a client; it connects at the first request.
@@ -100,6 +92,7 @@ class EngineClient:
             parts = urlsplit(address)
             if parts.scheme not in {"http", "https"} or not parts.hostname:
                 raise ValueError("no http")  # noqa: TRY301 - one message for all that is malformed
+            # address without path, as messages show it
             self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
             self._path = parts.path.rstrip("/")
             self._timeout_s = timeout_s

@@ -90,13 +90,7 @@ def record_key(record: dict[str, Any]) -> str:
 
 
 class HttpBackend:
-    """HTTP backend of one guard.
-
-    Attributes:
-        view: latest public states.
-        decisions: dispatcher of decisions to sessions.
-        buffer: events to deliver.
-    """
+    """HTTP backend of one guard."""
 
     def __init__(
         self,
@@ -113,9 +107,9 @@ class HttpBackend:
             ConfigError: the address or a token is malformed.
         """
         self._client = EngineClient(url, TIMEOUT_S)
-        self.view = StateView()
-        self.decisions = DecisionDispatcher()
-        self.buffer = EventBuffer(limit, metrics)
+        self.view = StateView()  # latest public states
+        self.decisions = DecisionDispatcher()  # dispatcher of decisions to sessions
+        self.buffer = EventBuffer(limit, metrics)  # events to deliver
         self._token = header_token(token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", ""))
         self._operator_token = header_token(os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", ""))
         self._metrics = metrics

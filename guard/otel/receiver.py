@@ -46,16 +46,12 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class RequestRejected(Exception):
-    """A request that is rejected.
-
-    Attributes:
-        status: status of the HTTP answer.
-    """
+    """A request that is rejected."""
 
     def __init__(self, status: int, reason: str) -> None:
         """Reject with a reason in words."""
         super().__init__(reason)
-        self.status = status
+        self.status = status  # status of the HTTP answer
 
 
 def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]:

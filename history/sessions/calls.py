@@ -146,19 +146,13 @@ _STAGE = SessionStage()
 
 
 class CallAssembler:
-    """Assembles calls of any sessions, event by event.
-
-    Attributes:
-        made: all calls, in the order of their first events.
-        ended: those that have ended, in the order of their ends.
-        by_event: the call of each event that calls are made of.
-    """
+    """Assembles calls of any sessions, event by event."""
 
     def __init__(self, rules: RuleSet | None = None, records: Mapping[str, Record] | None = None) -> None:
         """Take the records of calls by the events that ended them; without one, judge by rules (default: shipped)."""
-        self.made: list[TimelineCall] = []
-        self.ended: list[TimelineCall] = []
-        self.by_event: dict[str, TimelineCall] = {}
+        self.made: list[TimelineCall] = []  # all calls, in the order of their first events
+        self.ended: list[TimelineCall] = []  # those that have ended, in the order of their ends
+        self.by_event: dict[str, TimelineCall] = {}  # the call of each event that calls are made of
         self._rules = rules or RuleSet()
         self._records = records or {}
         self._by_start: dict[str, TimelineCall] = {}

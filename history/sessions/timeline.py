@@ -174,36 +174,24 @@ class CallLoop(NamedTuple):
 
 
 class TimelineEntries(NamedTuple):
-    """Timeline of a session.
+    """Timeline of a session."""
 
-    Attributes:
-        session_id, workspace, user: from its events; empty if unknown.
-        models: models in order of appearance.
-        agents: subagents.
-        began_ms, ended_ms: time of the first and the last event; None without events.
-        over: True if the session has ended.
-        items: oldest first.
-        calls: oldest first.
-        loops: loops, most wasted calls first.
-        streaks: patterns, oldest first.
-        cost_usd: US dollars of all calls; None if unknown.
-        left_out: True if there are older events that were not read.
-    """
-
+    # session_id, workspace, user: from its events; empty if unknown
     session_id: str
     workspace: str
     user: str
-    models: tuple[str, ...]
-    agents: tuple[str, ...]
+    models: tuple[str, ...]  # models in order of appearance
+    agents: tuple[str, ...]  # subagents
+    # began_ms, ended_ms: time of the first and the last event; None without events
     began_ms: int | None
     ended_ms: int | None
-    over: bool
-    items: tuple[TimelineEntry, ...]
-    calls: tuple[TimelineCall, ...]
-    loops: tuple[CallLoop, ...]
-    streaks: tuple[PatternStreak, ...]
-    cost_usd: float | None
-    left_out: bool
+    over: bool  # True if the session has ended
+    items: tuple[TimelineEntry, ...]  # oldest first
+    calls: tuple[TimelineCall, ...]  # oldest first
+    loops: tuple[CallLoop, ...]  # loops, most wasted calls first
+    streaks: tuple[PatternStreak, ...]  # patterns, oldest first
+    cost_usd: float | None  # US dollars of all calls; None if unknown
+    left_out: bool  # True if there are older events that were not read
 
     def counted(self, *verdicts: CallVerdict) -> int:
         """Number of calls with one of these verdicts."""

@@ -19,33 +19,21 @@ from .replay import PresentRules, RecordedInputs, RulesReplay, fall_due_alike
 
 
 class ComparedStreak(NamedTuple):
-    """Streak or incident under one set of rules, with its call and effects.
+    """Streak or incident under one set of rules, with its call and effects."""
 
-    Attributes:
-        time_ms: start, milliseconds since 1970.
-        call: which call of its session it began at, from 1 on; 0: before the first.
-        session, call_id, event_id: of the event that completed it; `call_id` is empty where that is no call's.
-        worst: worst step that was reached.
-        nudges: kinds of nudges that were issued, with their numbers, in words.
-        asked: calls that a person would have been asked about.
-        refused: calls that would have been refused.
-        went_well: calls that were asked about or refused, and did their work in the recording.
-        broke: calls that were asked about or refused, and broke in the recording or were denied by the user.
-        calls: those calls, session and call id, oldest first.
-    """
-
-    time_ms: int
-    call: int
+    time_ms: int  # start, milliseconds since 1970
+    call: int  # which call of its session it began at, from 1 on; 0: before the first
+    # session, call_id, event_id: of the event that completed it; `call_id` is empty where that is no call's
     session: str
     call_id: str
     event_id: str
-    worst: str
-    nudges: str
-    asked: int
-    refused: int
-    went_well: int
-    broke: int
-    calls: tuple[tuple[str, str], ...]
+    worst: str  # worst step that was reached
+    nudges: str  # kinds of nudges that were issued, with their numbers, in words
+    asked: int  # calls that a person would have been asked about
+    refused: int  # calls that would have been refused
+    went_well: int  # calls that were asked about or refused, and did their work in the recording
+    broke: int  # calls that were asked about or refused, and broke in the recording or were denied by the user
+    calls: tuple[tuple[str, str], ...]  # those calls, session and call id, oldest first
 
 
 class ShiftReport(NamedTuple):

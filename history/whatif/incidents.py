@@ -78,15 +78,11 @@ class _IncidentStep(NamedTuple):
 
 
 class IncidentCollector:
-    """Collector of the streaks and incidents of one fold.
-
-    Attributes:
-        all: all streaks and incidents, in the order of their start.
-    """
+    """Collector of the streaks and incidents of one fold."""
 
     def __init__(self, passing: DecisionFilter | None = None) -> None:
         """Collect with the filters of a history."""
-        self.all: list[FoldIncident] = []
+        self.all: list[FoldIncident] = []  # all streaks and incidents, in the order of their start
         self._passing = passing or DecisionFilter()
         self._open: dict[Place, FoldIncident] = {}
         self._latest: dict[Place, FoldIncident] = {}

@@ -59,10 +59,6 @@ class RecordedInputs(NamedTuple):
 class RulesReplay:
     """Fold of recorded inputs under some rules.
 
-    Attributes:
-        topology: the states so far.
-        held: calls that a guard would have stopped since the last `take_held`.
-
     What fell due in the recorded run was appended to its log and is folded where it stood, so the same rules decide
     the same. Rules under which calls fall due at other times cannot go by that (`echoes=False`): it is left out, and
     time passes as it does for the engines: from the largest event time seen on, by what lies between two arrivals.
@@ -89,6 +85,7 @@ class RulesReplay:
             guard: tells of each call what a guard would have done with it. [default: nobody does]
         """
         self._source = RuleSource(rules.rules if isinstance(rules, PresentRules) else rules, environment)
+        # the states so far
         self.topology = LocalTopology(self._source, choose=self._rules_of if inputs and inputs.editions else None)
         self._folded = {SETTINGS, *(topic for stage in STAGES for topic in stage.sources)}
         self._echoes = echoes
@@ -98,7 +95,7 @@ class RulesReplay:
         self._editions: dict[int, RuleSource] = {}
         self._latest = -1
         self._guard = guard(self.topology) if guard is not None else None
-        self.held: list[StoppedCall] = []
+        self.held: list[StoppedCall] = []  # calls that a guard would have stopped since the last `take_held`
 
     def take_held(self) -> list[StoppedCall]:
         """Return and clear the calls stopped since the last call of this method, each once."""

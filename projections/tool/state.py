@@ -137,36 +137,28 @@ class ProbeHolder(msgspec.Struct, array_like=True):
 
 
 class BreakerRecord(msgspec.Struct, array_like=True):
-    """One circuit.
-
-    Attributes:
-        mode: `enforce`, `observe` (computes and reports, never blocks) or `disabled`.
-        results: latest measured calls, oldest first: time (ms) shifted left by two, bit 0 failed, bit 1 slow.
-        consecutive: times (ms) of consecutive failures; an answered error clears them.
-        opened_at: time (ms) of the opening; calls that started before it do not settle a probe.
-        reopened: number of openings since it last closed; determines the back-off.
-        spent_ms: milliseconds spent in closed, open, half_open and forced_open up to `since`.
-        since: start of the current state, milliseconds.
-        failing: for a tool with fine keys: time (ms) of the latest failure, by digest of the keys that are failing.
-        own_class, error, failed_session: as in `TrustRecord`.
-    """
+    """One circuit."""
 
     state: BreakerState = BreakerState.CLOSED
-    mode: BreakerMode = BreakerMode.ENFORCE
+    mode: BreakerMode = BreakerMode.ENFORCE  # `enforce`, `observe` (computes and reports, never blocks) or `disabled`
+    # latest measured calls, oldest first: time (ms) shifted left by two, bit 0 failed, bit 1 slow
     results: list[int] = []
-    consecutive: list[int] = []
-    opened_at: int = 0
+    consecutive: list[int] = []  # times (ms) of consecutive failures; an answered error clears them
+    opened_at: int = 0  # time (ms) of the opening; calls that started before it do not settle a probe
     open_until: int = 0
-    reopened: int = 0
+    reopened: int = 0  # number of openings since it last closed; determines the back-off
     opened_total: int = 0
     successes: int = 0
     lease: ProbeHolder | None = None
-    since: int = 0
+    since: int = 0  # start of the current state, milliseconds
+    # milliseconds spent in closed, open, half_open and forced_open up to `since`
     spent_ms: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0, 0])
     trigger: str = ""
     published: bool = False
     tool_class: str = ""
+    # for a tool with fine keys: time (ms) of the latest failure, by digest of the keys that are failing
     failing: dict[int, int] = {}
+    # own_class, error, failed_session: as in `TrustRecord`
     own_class: list[int] = []
     error: str = ""
     failed_session: str = ""

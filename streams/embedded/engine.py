@@ -72,23 +72,17 @@ class CommitReceipt(NamedTuple):
 
 
 class EmbeddedEngine:
-    """All stages over one file, in one process; not thread-safe.
-
-    Attributes:
-        source: rules with the overrides of environment and scopes.
-        clock: set at each commit that moves stream time; `fall_due` goes by it.
-        views: queries over the same file.
-        counted: counters of the folds since the start, by name: `untracked`, failures counted only in their tool's key
-            because the tool had its most fine keys (`trust.max_fine_keys`).
-        touched: sessions whose states were stored or deleted since a follower took them; None: nobody follows.
-    """
+    """All stages over one file, in one process; not thread-safe."""
 
     def __init__(self, store: StoreWriter, source: RuleSource, clock: StreamClock | None = None) -> None:
         """Use an open store; usually created by `open`."""
-        self.source = source
-        self.clock = clock or StreamClock()
-        self.views = StoreViews(store.connection, store.path)
+        self.source = source  # rules with the overrides of environment and scopes
+        self.clock = clock or StreamClock()  # set at each commit that moves stream time; `fall_due` goes by it
+        self.views = StoreViews(store.connection, store.path)  # queries over the same file
+        # counters of the folds since the start, by name: `untracked`, failures counted only in their tool's key because
+        # the tool had its most fine keys (`trust.max_fine_keys`)
         self.counted: Counter[str] = Counter()
+        # sessions whose states were stored or deleted since a follower took them; None: nobody follows
         self.touched: dict[bytes, None] | None = None
         self._store = store
         self._owners = SessionOwners(store.owner, self._exists, lambda session: self.views.owner(session)[0])

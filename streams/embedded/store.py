@@ -36,18 +36,13 @@ _ELSEWHERE = "name another store (--store, TRUSTFOLD_DB)"
 
 
 class StoreLocked(StoreError):
-    """Another process runs an engine over this file.
-
-    Attributes:
-        process: its process id as stored.
-        address: its HTTP address; empty if it serves none.
-    """
+    """Another process runs an engine over this file."""
 
     def __init__(self, path: Path, process: str, address: str) -> None:
         super().__init__(path, process, address)
         self.path = path
-        self.process = process
-        self.address = address
+        self.process = process  # its process id as stored
+        self.address = address  # its HTTP address; empty if it serves none
 
     def __str__(self) -> str:
         way = f"ask it with --url {self.address}" if self.address else "wait for it to end"

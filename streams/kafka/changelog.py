@@ -112,15 +112,11 @@ class ChangelogRange:
 
 
 class EpochFilter:
-    """Reads one changelog partition in order and separates valid from stale records.
-
-    Attributes:
-        epoch: newest epoch seen.
-    """
+    """Reads one changelog partition in order and separates valid from stale records."""
 
     def __init__(self, epoch: int = 0) -> None:
         """Start after a range whose newest epoch was `epoch`; 0 at the beginning of the log."""
-        self.epoch = epoch
+        self.epoch = epoch  # newest epoch seen
         self._newest = epoch.to_bytes(8, "big")
 
     def read(self, records: Iterable[Any]) -> ChangelogRange:

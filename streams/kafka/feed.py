@@ -51,14 +51,7 @@ class FollowedRecord(NamedTuple):
 
 
 class TopicFeed:
-    """Reader of some topics.
-
-    Attributes:
-        complete: whether all records that existed at the first connection have been delivered.
-        lost_since: seconds since 1970 of the start of an outage; None while brokers answer.
-        fault: why nothing is read, in words; empty without a fault.
-        cluster_id: id of the cluster; empty before the first answer.
-    """
+    """Reader of some topics."""
 
     def __init__(
         self,
@@ -77,10 +70,10 @@ class TopicFeed:
             on_recreated: callback with the catalogue name of a recreated topic.
             on_outage: callback for the start and the end of an outage.
         """
-        self.complete = False
-        self.lost_since: float | None = None
-        self.fault = "the topics are being read"
-        self.cluster_id = ""
+        self.complete = False  # whether all records that existed at the first connection have been delivered
+        self.lost_since: float | None = None  # seconds since 1970 of the start of an outage; None while brokers answer
+        self.fault = "the topics are being read"  # why nothing is read, in words; empty without a fault
+        self.cluster_id = ""  # id of the cluster; empty before the first answer
         self._settings = settings
         self._wanted = dict(wanted)
         self._names = {settings.topic(name): name for name in wanted}

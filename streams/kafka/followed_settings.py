@@ -24,11 +24,7 @@ WAIT_MS = 100
 
 
 class SettingsFollower:
-    """Applies records of the topic to a source of rules; the rulebook uses them from a checkpoint on.
-
-    Attributes:
-        positions: offset after the last record read, by partition.
-    """
+    """Applies records of the topic to a source of rules; the rulebook uses them from a checkpoint on."""
 
     def __init__(
         self, settings: KafkaSettings, source: RuleSource, put: Callable[[Sequence[StageOutput], int], None]
@@ -37,7 +33,7 @@ class SettingsFollower:
         self._settings = settings
         self._source = source
         self._put = put
-        self.positions: dict[str, int] = {}
+        self.positions: dict[str, int] = {}  # offset after the last record read, by partition
         self._consumer: Any = None
         self._places: list[TopicPartition] = []
         self._lock = asyncio.Lock()

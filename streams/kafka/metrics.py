@@ -17,21 +17,16 @@ DECISION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.
 
 
 class BoundedHistogram:
-    """Number of observations by upper bound.
-
-    Attributes:
-        bounds: upper bounds, ascending.
-        counts: observations at or below each bound and above the one before; the last entry is above all.
-        total: sum of the observations.
-    """
+    """Number of observations by upper bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         """Start with no observation."""
-        self.bounds = bounds
+        self.bounds = bounds  # upper bounds, ascending
+        # observations at or below each bound and above the one before; the last entry is above all
         self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+        self.total = 0.0  # sum of the observations
 
     def observe(self, value: float, times: int) -> None:
         """Count a value as observed `times` times."""

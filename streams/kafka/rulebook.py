@@ -81,11 +81,7 @@ ReadSettings = Callable[[RuleSource, Offsets], Awaitable[None]]
 
 
 class WorkerRules:
-    """Rules of one worker's tasks.
-
-    Attributes:
-        newest: current rules of this worker's files, environment and `settings`.
-    """
+    """Rules of one worker's tasks."""
 
     def __init__(
         self,
@@ -107,7 +103,7 @@ class WorkerRules:
             names: catalogue names of the source topics, by real name.
             metrics: gets the name of the newest rules.
         """
-        self.newest = newest
+        self.newest = newest  # current rules of this worker's files, environment and `settings`
         self._settings = settings
         self._read_settings = read_settings
         self._put = put

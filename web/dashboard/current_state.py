@@ -113,23 +113,19 @@ class StateBoard:
     """States, sessions with trouble, and decisions; not thread-safe.
 
     A record that cannot be read is logged and skipped: the state before it stays.
-
-    Attributes:
-        skipped: number of records skipped so far.
-        skipped_last: topic and place of the last of them, as `OutputRecord` has them; None before the first one.
-        listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
-            decision), `tool:NAME` and `session:ID`.
-        watched: topics with listeners, and the number of listeners.
-        seen: incidents that an operator has acknowledged, by key: time of their last news then, and of the
-            acknowledgement, milliseconds since 1970. Kept by this server alone, until it ends.
     """
 
     def __init__(self) -> None:
         """Start empty."""
+        # called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
+        # decision), `tool:NAME` and `session:ID`
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
-        self.watched: Counter[str] = Counter()
+        self.watched: Counter[str] = Counter()  # topics with listeners, and the number of listeners
+        # incidents that an operator has acknowledged, by key: time of their last news then, and of the acknowledgement,
+        # milliseconds since 1970. Kept by this server alone, until it ends.
         self.seen: dict[str, tuple[int, int]] = {}
-        self.skipped = 0
+        self.skipped = 0  # number of records skipped so far
+        # topic and place of the last of them, as `OutputRecord` has them; None before the first one
         self.skipped_last: tuple[str, tuple[int, ...]] | None = None
         self._states: dict[str, PublicState] = {}
         self._new: dict[str, OutputRecord] = {}

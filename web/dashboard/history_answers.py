@@ -72,16 +72,12 @@ WATCHED_S = 3600.0
 
 
 class QuestionUnanswered(TrustfoldError):
-    """The question cannot be answered now: nothing is recorded, or it took too long; the message says what to do.
-
-    Attributes:
-        recorded: True if there is a history.
-    """
+    """The question cannot be answered now: nothing is recorded, or it took too long; the message says what to do."""
 
     def __init__(self, text: str, *, recorded: bool = True) -> None:
         """Create the error with its reason."""
         super().__init__(text)
-        self.recorded = recorded
+        self.recorded = recorded  # True if there is a history
 
 
 class TimedAnswer(NamedTuple):

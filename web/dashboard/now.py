@@ -122,33 +122,22 @@ class FeedLine(NamedTuple):
 
 
 class NowPage(NamedTuple):
-    """Content of the page.
+    """Content of the page."""
 
-    Attributes:
-        asked: query string.
-        rows: this page of the list.
-        counts: words and their numbers of places, worst first, filtered by workspace and text.
-        total: number of rows on all pages of the list.
-        page, last: number of this page and of the last one, from 1.
-        tools: tools, the worst first, at most `TOOL_ROWS`.
-        feed: latest decisions, newest first.
-        workspaces: names of all workspaces, for completion.
-        empty: reason why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not
-            arrive (`fault`); empty if there are rows.
-        measured: number of tools, as text.
-    """
-
-    asked: NowQuery
-    rows: Sequence[IncidentRow]
-    counts: Sequence[tuple[str, int]]
-    total: int
+    asked: NowQuery  # query string
+    rows: Sequence[IncidentRow]  # this page of the list
+    counts: Sequence[tuple[str, int]]  # words and their numbers of places, worst first, filtered by workspace and text
+    total: int  # number of rows on all pages of the list
+    # page, last: number of this page and of the last one, from 1
     page: int
     last: int
-    tools: Sequence[ToolRow]
-    feed: Sequence[FeedLine]
-    workspaces: Sequence[str]
+    tools: Sequence[ToolRow]  # tools, the worst first, at most `TOOL_ROWS`
+    feed: Sequence[FeedLine]  # latest decisions, newest first
+    workspaces: Sequence[str]  # names of all workspaces, for completion
+    # reason why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not arrive
+    # (`fault`); empty if there are rows
     empty: str
-    measured: str
+    measured: str  # number of tools, as text
 
 
 def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | None = None) -> NowPage:

@@ -259,34 +259,22 @@ class PageSubject(NamedTuple):
 
 
 class FailureSignature(NamedTuple):
-    """Failures of a tool with the same text, across sessions.
+    """Failures of a tool with the same text, across sessions."""
 
-    Attributes:
-        name: text without names, numbers and paths.
-        severity: most frequent severity.
-        failures: number of failures.
-        sessions: number of sessions with it.
-        first_seen, last_seen: times of the first and the last one in the shown time, UTC.
-        kind: error type and HTTP status.
-        state: `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also
-            seen before the shown time), `escalating` (significantly more than three times as frequent in the last
-            tenth), or empty.
-        trend: points of the sparkline, x from 0 to 100, y from 0 (most) to 24.
-        most: failures in the worst step of the trend.
-        url: page of the session of the last one, at that event.
-    """
-
-    name: str
-    severity: str
-    failures: int
-    sessions: int
+    name: str  # text without names, numbers and paths
+    severity: str  # most frequent severity
+    failures: int  # number of failures
+    sessions: int  # number of sessions with it
+    # first_seen, last_seen: times of the first and the last one in the shown time, UTC
     first_seen: datetime
     last_seen: datetime
-    kind: str
+    kind: str  # error type and HTTP status
+    # `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also seen
+    # before the shown time), `escalating` (significantly more than three times as frequent in the last tenth), or empty
     state: str
-    trend: tuple[tuple[float, float], ...]
-    most: int
-    url: str
+    trend: tuple[tuple[float, float], ...]  # points of the sparkline, x from 0 to 100, y from 0 (most) to 24
+    most: int  # failures in the worst step of the trend
+    url: str  # page of the session of the last one, at that event
 
 
 def signatures(
