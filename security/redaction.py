@@ -22,11 +22,11 @@ import msgspec
 import orjson
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from .secret_patterns import STRUCTURES
 from .secret_patterns.labels import LABELS, LONGEST_BARE, REST, SecretLabel, labelled_secret
 from .secret_patterns.names import is_secret_name, is_session_name
 from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
 from .secret_patterns.shapes import SecretShape, plain
+from .secret_patterns.structures import STRUCTURES
 from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
 from .secret_patterns.values import looks_random
 
