@@ -1,7 +1,7 @@
 """Configuration of the command line: the environment, and the files of rules and policies.
 
-The worker's own settings are in `trustfold.streams.kafka.settings`; this module has those that all commands share.
-Command line options take precedence over the environment, the environment over the defaults.
+The worker's own settings are in `trustfold.streams.kafka.kafka_settings`; this module has those that all commands
+share. Command line options take precedence over the environment, the environment over the defaults.
 """
 
 from __future__ import annotations

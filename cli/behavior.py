@@ -15,7 +15,7 @@ from rich.text import Text
 from ..errors import ConfigError
 from ..schemas.decision_text import plain
 from ..schemas.public_state import ModelUpdated, PublicState
-from .clients.base import DeploymentClient, StateRecord
+from .clients.client import DeploymentClient, StateRecord
 from .options import json_option, with_target
 from .render import console, write_json
 from .terminal import GOOD, QUIET, lined_table, note_unreadable

@@ -34,7 +34,7 @@ from ..schemas.decisions import (
 from ..schemas.events import Event, ModelText, ToolCallFinished, ToolCallStarted, TurnEnded, UserMessage
 from ..schemas.vocabulary import BreakerState, CallStatus, TrustState
 from ..streams.embedded.engine import EmbeddedEngine
-from .clients.base import StateOverview, state_records
+from .clients.client import StateOverview, state_records
 from .options import json_option
 from .render import console, data
 from .status import overview_table

@@ -22,8 +22,8 @@ from ..integrations.hook_client import ANSWER_S, MAX_READ_BYTES, PAUSE_S
 from ..schemas.decision_text import counted
 from ..security.private_files import existing, is_read_only
 from ..streams.embedded.store_views import StoreViews
-from ..streams.kafka.settings import ENVIRONMENT as WORKER
-from .clients.base import TargetRights
+from ..streams.kafka.kafka_settings import ENVIRONMENT as WORKER
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .connect import ConnectionFile, double_count_warning
 from .service import UserService

@@ -41,7 +41,7 @@ from ..schemas.commands import (
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import BreakerUpdated, TrustUpdated
 from ..schemas.vocabulary import TrustState
-from .clients.base import DeploymentClient
+from .clients.client import DeploymentClient
 from .clients.selection import keys_for_completion, stuck_keys_for_completion
 from .options import json_option, reason_option, with_target, workspace_option
 from .render import echo, note, write_json

@@ -10,7 +10,7 @@ import click
 from ..config import EnvironmentSettings
 from ..errors import ConfigError
 from ..streams.embedded.replay import open_lines
-from .clients.base import TargetRights
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option, json_option
 from .render import ExitCode, note, write_json

@@ -20,7 +20,7 @@ from ..projections.ranking import EmbeddingSimilarity, RankCandidate, ToolRank, 
 from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated
 from ..schemas.vocabulary import QualitySeverity
-from .clients.base import DeploymentClient, StateRecord
+from .clients.client import DeploymentClient, StateRecord
 from .clients.selection import target_of
 from .operator import envelope
 from .options import json_option, reason_option, target_options, with_target, workspace_option

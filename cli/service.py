@@ -22,11 +22,11 @@ from pathlib import Path
 
 from ..config import INSTALLATION, EnvironmentSettings
 from ..errors import ConfigError, TrustfoldError
-from ..guard.backends.engine import answers, running_at
+from ..guard.backends.engine_process import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
 from ..integrations.hook_client import LATE, SOCKET
 from ..security.private_files import DIRECTORY_MODE, FILE_MODE, locked, make_directory, replace_file
-from .clients.base import ServerIdentity, TargetRights
+from .clients.client import ServerIdentity, TargetRights
 from .clients.http import HttpTarget
 from .origin import order_of_an_agent
 

@@ -131,7 +131,7 @@ def _first(pages: Iterable[list[tuple[Any, ...]]], most: int) -> list[tuple[Any,
 
 def _more(connection: DuckDBPyConnection, statement: str, shown: int) -> str:
     """Number of rows beyond those shown, as text; empty if counting them would repeat the statement's effects."""
-    from ..history.errors import HistoryError
+    from ..history.history_error import HistoryError
     from ..history.queries import run
 
     try:

@@ -31,7 +31,7 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import DecisionRecord, DeploymentClient, Record, ServerInfo
+from .clients.client import DecisionRecord, DeploymentClient, Record, ServerInfo
 from .clients.selection import keys_for_completion
 from .connect import ConnectionFile
 from .options import json_option, with_target

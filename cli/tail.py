@@ -19,7 +19,7 @@ from ..errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact, redact_record
-from .clients.base import TargetRights
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..history.inputs import InputFile
     from ..history.whatif.compare import ComparisonResult
-    from ..history.whatif.replay import PresentRules, RecordedInputs
+    from ..history.whatif.rules_replay import PresentRules, RecordedInputs
 
 WARM_UP = timedelta(days=1)
 """Time folded before `--since` to restore state shared by sessions: the longest default window is an hour,
@@ -124,7 +124,7 @@ def _replay_inputs(chosen: HistoryChoice, settings: EnvironmentSettings, against
     ):
         from ..history.inputs import lined_up
         from ..history.whatif.decision_filters import passing
-        from ..history.whatif.replay import PresentRules, RecordedInputs, has_sessions, recorded_rules
+        from ..history.whatif.rules_replay import PresentRules, RecordedInputs, has_sessions, recorded_rules
 
         recorded = recorded_rules(everything) if against is None else []
         versions = tuple(rules for place, rules in enumerate(recorded) if rules not in recorded[:place])

@@ -30,7 +30,7 @@ from ..projections.calls.classify import (
     reported_by_tool,
     speaks_of_security,
 )
-from ..projections.calls.errors import neutral_reason
+from ..projections.calls.error_words import neutral_reason
 from ..schemas.tool_envelopes import ResultError
 from ..schemas.vocabulary import BreakerState, FailureSeverity
 from .json_view import kind_of, text_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..projections.calls.errors import neutral_reason
+from ..projections.calls.error_words import neutral_reason
 from ..schemas import events as ev
 from ..schemas.vocabulary import CallStatus, FailureSeverity, ToolClass
 from ..security.redaction import redact_text

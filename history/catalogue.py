@@ -19,10 +19,10 @@ from typing import NamedTuple
 import duckdb
 
 from ..errors import ConfigError
-from .errors import HistoryError, unreadable
 from .event_rows import WHOLE
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, HistoryFilters, timestamp
+from .history_error import HistoryError, unreadable
 from .incidents import rank
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .older_calls import older_calls

@@ -22,8 +22,8 @@ import orjson
 
 from ..projections.rule_source import RULES_TOPIC
 from .catalogue import no_bar
-from .errors import HistoryError
 from .files import APPENDED_PARTITION
+from .history_error import HistoryError
 from .locations import quoted
 
 PAGE = 5000

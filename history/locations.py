@@ -14,8 +14,8 @@ from pathlib import Path
 import duckdb
 
 from ..errors import ConfigError
-from .errors import HistoryError, unreachable
 from .files import data_files, source_of
+from .history_error import HistoryError, unreachable
 
 _ADDRESS = re.compile(r"(s3|s3a|s3n|gs|gcs|r2):/{1,2}([^/].*)")
 _WEB = re.compile(r"(https?:)/{1,2}(.*)")

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import duckdb
 
-from .errors import HistoryError, unreadable
+from .history_error import HistoryError, unreadable
 from .incidents import rank
 from .reports import CatalogueQuestion, QuestionAnswer
 

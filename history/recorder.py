@@ -25,7 +25,6 @@ from ..security.redaction import redact_record
 from .columns import END_MS
 from .compaction import CompactionResult, tidy
 from .decision_rows import COLUMNS, row_of
-from .errors import HistoryError, HistoryFull
 from .event_rows import EventReader
 from .files import (
     APPENDED_PARTITION,
@@ -38,6 +37,7 @@ from .files import (
     name_of,
     next_offset,
 )
+from .history_error import HistoryError, HistoryFull
 from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
 from .session_cache import RecentCache

@@ -23,7 +23,7 @@ from ..schemas.outcomes import US
 from ..schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, PatternSeverity, TrustState, TrustTrigger
 from .calls.keys import escape, has_scope, in_quotes, mcp_server, scope_of_key, tool_key, tool_of_key
-from .session.state import SessionState
+from .session.session_state import SessionState
 
 NEEDED = ("waiting", "blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering")
 """States of incidents that need a person, or may need one soon. `waiting`: for a person."""

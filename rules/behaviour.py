@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..schemas.vocabulary import NudgeLevel, PatternSeverity, PatternType
-from .base import Count, Ratio, RulesBase, Seconds
+from .merging import Count, Ratio, RulesBase, Seconds
 
 
 class SeverityLadder(RulesBase, kw_only=True, frozen=True):

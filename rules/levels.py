@@ -17,7 +17,7 @@ import msgspec
 
 from ..schemas.settings import SettingsOverrides
 from .allowed_values import allowed_at, given_at
-from .base import Patch, leaves, plain
+from .merging import Patch, leaves, plain
 from .older_shapes import RulesMisfit, moved
 from .parser import overlaid
 from .rules import RuleSet

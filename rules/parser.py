@@ -18,7 +18,7 @@ import msgspec
 from ..errors import ConfigError
 from . import rules as rules_module
 from .allowed_values import OFF, allowed_at, given_at, without_off
-from .base import Patch, merged, plain
+from .merging import Patch, merged, plain
 from .older_shapes import TRUST_FIELDS, RulesMisfit, Step, moved
 from .rules import RuleSet
 from .text_positions import line_of

@@ -11,8 +11,8 @@ import msgspec
 import orjson
 
 from ...errors import TargetUnreachable, TookTooLong, TrustfoldError
-from ...guard.backends.engine import ANSWER_S
 from ...guard.backends.engine_client import EngineClient, EngineRefused, Method
+from ...guard.backends.engine_process import ANSWER_S
 from ...projections.incidents import ranked
 from ...rules.levels import SettingLevel
 from ...rules.rules import RuleSet
@@ -21,7 +21,7 @@ from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.session_timeline import SessionTimeline
 from ...schemas.settings import SettingsChanged, SettingsOverrides
-from .base import (
+from .client import (
     NO_RIGHTS,
     DecisionRecord,
     KnownSettings,

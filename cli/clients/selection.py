@@ -11,7 +11,7 @@ from ...config import DEFAULT_DB, EnvironmentSettings
 from ...errors import ConfigError
 from ...schemas.public_state import BreakerUpdated, TrustUpdated
 from ...schemas.vocabulary import TrustState
-from .base import DeploymentClient, TargetRights
+from .client import DeploymentClient, TargetRights
 
 
 def target_of(
@@ -40,7 +40,7 @@ def target_of(
         from .kafka import KafkaTarget
 
         return KafkaTarget(bootstrap)
-    from .store import StoreTarget
+    from .store_client import StoreTarget
 
     path = Path(store) if store else settings.db
     if not store and path == DEFAULT_DB and not path.is_file() and service.store.is_file():

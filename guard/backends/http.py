@@ -29,7 +29,7 @@ from .base import FOLLOWED, ChangeSignal, DecisionDispatcher, EventBuffer, apply
 from .engine_client import EngineClient, EngineRefused, EngineStream, header_token
 
 if TYPE_CHECKING:
-    from .engine import EngineThread
+    from .engine_process import EngineThread
 
 BATCH = 1000
 TIMEOUT_S = 10.0

@@ -20,7 +20,7 @@ from ...rules.rules import RuleSet
 from ...schemas.codec import span
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.vocabulary import PatternSeverity, PatternType
-from .calls import CallAssembler, Record, TimelineCall
+from .timeline_calls import CallAssembler, Record, TimelineCall
 
 
 class EvidenceMeasure(NamedTuple):

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from ...rules.rules import RuleSet
 from ...schemas.event_base import epoch_ms
-from .calls import TOLD, CallAssembler, CallVerdict, Record, TimelineCall, shortened
 from .evidence import ladder_of
+from .timeline_calls import TOLD, CallAssembler, CallVerdict, Record, TimelineCall, shortened
 
 TEXT_CHARS = 200
 """Maximum characters of a message in the timeline."""

@@ -11,11 +11,11 @@ import duckdb
 from ...projections.emitter import StageOutput
 from ...rules.rules import RuleSet
 from ..inputs import InputFile
-from .calls import BROKE, WELL, CallPlace, Went, between, places, went
 from .decisions import DecisionDifferences, OutputComparison, RecordedDecisions
+from .fold_incidents import STEPS, FoldIncident, How, IncidentCollector, IncidentShift, shifts
 from .guard_replay import StoppedCall
-from .incidents import STEPS, FoldIncident, How, IncidentCollector, IncidentShift, shifts
-from .replay import PresentRules, RecordedInputs, RulesReplay, fall_due_alike
+from .replayed_calls import BROKE, WELL, CallPlace, Went, between, places, went
+from .rules_replay import PresentRules, RecordedInputs, RulesReplay, fall_due_alike
 
 
 class ComparedStreak(NamedTuple):

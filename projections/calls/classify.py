@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ...schemas.vocabulary import FailureSeverity
-from .errors import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
+from .error_words import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
 
 MAX_MESSAGE_CHARS = 2000
 """Number of characters of a message that are searched for phrases."""

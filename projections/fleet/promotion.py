@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...rules.rules import FleetRules
 from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState, TrustTrigger
-from .state import MAX_PLACES, DistrustedWorkspace, UserTrust
+from .fleet_state import MAX_PLACES, DistrustedWorkspace, UserTrust
 
 _TOLERANCE = 1e-9
 

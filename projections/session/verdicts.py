@@ -33,7 +33,7 @@ from ..calls.classify import (
     speaks_of_security,
     text_of_result,
 )
-from ..calls.errors import neutral_reason
+from ..calls.error_words import neutral_reason
 from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask, without_snapshots
 from ..calls.programs import NOTHING, FailureReading, read, service_asked
 from ..calls.tool_class import reads_by_sql

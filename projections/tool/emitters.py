@@ -17,7 +17,7 @@ from ..calls.keys import order
 from ..emitter import time_or_none
 from . import breaker, trust
 from .failure_counts import FAILED, effective_failures
-from .state import ToolFold, ToolState, TrustRecord
+from .tool_state import ToolFold, ToolState, TrustRecord
 
 MAX_FAILURE_TIMES = 20
 """Maximum number of latest failures whose times a public state lists."""

@@ -21,7 +21,7 @@ from ...schemas.vocabulary import ModelSwitchStrategy
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
 from ..emitter import time_or_none
-from .state import (
+from .tool_state import (
     FIRST_FAILURES_PUBLISHED,
     FIRST_PUBLISHED_AT,
     MAX_MODEL_EVIDENCE,

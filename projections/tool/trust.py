@@ -37,7 +37,7 @@ from .failure_counts import (
     failure_rate,
     note_session,
 )
-from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, CountedFailure, TrustRecord, may_be_answer
+from .tool_state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, CountedFailure, TrustRecord, may_be_answer
 
 MAX_DURATION_MS = 24 * HOUR_MS
 """Maximum duration of an escalation, milliseconds."""

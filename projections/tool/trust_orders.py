@@ -14,7 +14,7 @@ from ..calls.attempt import danger_of_key
 from ..calls.keys import has_scope, tool_of_key, unescape
 from . import emitters, fleet_report, trust
 from .emitters import TrustCause
-from .state import ToolFold, ToolState, TrustRecord
+from .tool_state import ToolFold, ToolState, TrustRecord
 from .trust import OperatorOrder
 from .trust_scopes import note_ages, own_record, publish, records, rule_of
 

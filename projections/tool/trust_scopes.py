@@ -20,7 +20,7 @@ from ..calls.fingerprints import digest
 from ..calls.keys import family_of_key, service_of_key, tool_key, tool_of_key
 from . import emitters, trust
 from .emitters import TrustCause
-from .state import MAX_SERVICES, ToolFold, ToolState, TrustRecord
+from .tool_state import MAX_SERVICES, ToolFold, ToolState, TrustRecord
 
 UNTRACKED = "untracked"
 """Name of the counter of failures without a fine key's record, because their scope had reached `max_fine_keys`."""

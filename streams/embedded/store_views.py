@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from ...projections.emitter import StageOutput
-from ...projections.session.state import SessionState
+from ...projections.session.session_state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.codec import is_valid

@@ -11,13 +11,13 @@ import faust
 
 from .backpressure import POLLS
 from .engine import WorkerEngine
+from .kafka_settings import KafkaSettings
 from .lane import BatchConsumer, BatchTransport, PollSchema
 from .logs import quieten
 from .metrics import LaneMetrics
 from .monitor import EngineMonitor
 from .records import LEAVE_S, bounded
 from .recovery import LaneTables, StateTable
-from .settings import KafkaSettings
 from .stages import KafkaTopology, default_topology
 from .ticks import run_ticks
 

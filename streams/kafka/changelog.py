@@ -39,9 +39,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...errors import ConfigError, TrustfoldError
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
 from .records import LEAVE_S, connected_consumer, read_spans
-from .settings import KafkaSettings
 from .store import OWN, PartitionStore
 from .task import PartitionTask
 

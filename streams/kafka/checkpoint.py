@@ -24,8 +24,8 @@ from faust.types import TP
 
 from .backpressure import PartitionTenure
 from .changelog import write_states
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
-from .settings import KafkaSettings
 from .task import PartitionTask
 
 log = logging.getLogger(__name__)

@@ -32,13 +32,13 @@ from .changelog import ChangelogPartitions, PartitionFenced
 from .checkpoint import CheckpointSuperseded, CheckpointWriter, LostGroup
 from .faults import WorkerFault, describe, is_expected, is_passing
 from .fold_budget import FoldBudget
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
 from .order import MergeOrder, commit_note
 from .outputs import OutputWriter
 from .publisher_faults import KeySamples
 from .recovery import StateTable
 from .rulebook import RULES_KEY, TaskRules, WorkerRules
-from .settings import KafkaSettings
 from .spans import WorkerSpans
 from .stages import KafkaTopology
 from .store import PartitionStore

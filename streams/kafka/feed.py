@@ -19,8 +19,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorization
 
 from ...errors import ConfigError, TrustfoldError
 from .access import RIGHTS_ERRORS, hidden_topics_error, missing_right_error, unreachable
+from .kafka_settings import KafkaSettings
 from .records import STOP_S, bounded, ended
-from .settings import KafkaSettings
 from .topic_metadata import describe
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from aiokafka.errors import ConsumerStoppedError
 from ...projections.emitter import StageOutput
 from ...projections.rule_source import TOPIC, RuleSource
 from .changelog import changelog_reader
+from .kafka_settings import KafkaSettings
 from .records import LEAVE_S, bounded, partitions_of, read_spans
-from .settings import KafkaSettings
 
 WAIT_MS = 100
 """Longest poll in milliseconds, here and at the broker; also bounds the delay of a recovery."""

@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...errors import ConfigError
 from .broker_queries import committed_by, group_of
+from .kafka_settings import KafkaSettings
 from .records import connected_admin, connected_consumer
-from .settings import KafkaSettings
 from .topic_metadata import describe
 
 PATIENCE_S = 30.0

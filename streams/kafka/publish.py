@@ -21,9 +21,9 @@ from ...schemas.codec import decode_command
 from ...schemas.events import epoch_ms
 from .access import hidden_topics_error, unreachable
 from .broker_queries import hidden_topics
+from .kafka_settings import KafkaSettings
 from .outputs import partition_of
 from .records import STOP_S, bounded, command_key
-from .settings import KafkaSettings
 from .topics import TimeLimits, time_limits
 
 LINGER_S = 0.2

@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
 from ...schemas.commands import Command
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .topic_metadata import describe
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from faust.types import TP
 from mode import Service
 
 from .faults import is_passing
+from .kafka_settings import KafkaSettings
 from .lane import is_cancelled
-from .settings import KafkaSettings
 from .store import MemoryStore, PartitionStore, RocksStore
 
 CANCEL_S = 5.0

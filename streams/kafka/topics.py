@@ -20,7 +20,7 @@ from ...errors import ConfigError
 from ...schemas.topics import TOPICS, TopicRole, full_name
 from .access import RIGHTS, RIGHTS_ERRORS, hidden_topics_error, unreachable, user_of
 from .broker_queries import hidden_topics
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .stages import KafkaTopology, default_topology
 
 COMPACTION_LAG_MS = 10 * 60_000

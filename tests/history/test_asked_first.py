@@ -19,8 +19,8 @@ import pytest
 from recorded import record, replayed, rows, told
 from story import Story
 from trustfold.history.catalogue import connect, save
+from trustfold.history.column_memory import ColumnMemory
 from trustfold.history.filters import EVERYTHING, HistoryFilters
-from trustfold.history.memory import ColumnMemory
 from trustfold.history.queries import ask, run
 from trustfold.history.reports import BY_NAME, QUESTIONS
 from two_days import MODELS, two_days

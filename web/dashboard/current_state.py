@@ -31,7 +31,7 @@ from ...schemas.public_state import (
 )
 from ...schemas.vocabulary import CallStatus
 from ...streams.embedded.store_views import MAX_PAGE, StoreViews, session_of
-from .ranking import IncidentRanking, owner_of, subject_of
+from .incident_ranking import IncidentRanking, owner_of, subject_of
 
 log = logging.getLogger(__name__)
 

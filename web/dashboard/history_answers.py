@@ -1,7 +1,7 @@
 """Answers from the recorded history for pages, computed in threads, not on the event loop.
 
 Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that
-questions need are kept in memory (`history.memory`); while they are loaded for the first time, and where a history is
+questions need are kept in memory (`history.column_memory`); while they are loaded for the first time, and where a history is
 too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is
 older than the recorder's own delay it is found anew in the background, and the page says as of when it is. While
 somebody looks at a long history, what pages ask without filters is found ahead, whenever nobody waits. Queries run two
@@ -33,7 +33,7 @@ from ...history.reports import CatalogueQuestion, QuestionAnswer
 if TYPE_CHECKING:
     import duckdb
 
-    from ...history.memory import ColumnMemory
+    from ...history.column_memory import ColumnMemory
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class HistoryArchive:
 
     def _up_to_date(self) -> ColumnMemory | None:
         """Up-to-date in-memory columns; None while they are being loaded, or if they are not used."""
-        from ...history.memory import ColumnMemory  # noqa: PLC0415 - the history is an extra
+        from ...history.column_memory import ColumnMemory  # noqa: PLC0415 - the history is an extra
 
         assert self.root is not None  # noqa: S101 - refused before
         with self._lock:

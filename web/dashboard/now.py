@@ -31,8 +31,8 @@ from ...schemas.decision_text import (
 from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import StateBoard
+from .incident_ranking import IncidentRanking, Owner, owner_of
 from .order_labels import orders_for
-from .ranking import IncidentRanking, Owner, owner_of
 from .render import PageContext, page_within, positive, segment, sentence
 from .sessions import LOOKED_AT, last_words
 

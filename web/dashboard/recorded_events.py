@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from ...errors import ConfigError, TrustfoldError
-from ...history.errors import HistoryError, unreadable
 from ...history.files import APPENDED_PARTITION, source_of
+from ...history.history_error import HistoryError, unreadable
 from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import TimelineEntries
 from ...projections.incidents import NOTHING

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.sessions.calls import CallVerdict, Record, TimelineCall, shortened
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import NextItems, TimelinePage, holds, part_of, ways_from
 from ...history.sessions.timeline import (
@@ -28,6 +27,7 @@ from ...history.sessions.timeline import (
     TimelineNote,
     millis,
 )
+from ...history.sessions.timeline_calls import CallVerdict, Record, TimelineCall, shortened
 from ...rules.rules import RuleSet
 from ...schemas.decision_text import DecisionLine, line_of_record
 from .render import PageContext, segment

@@ -12,8 +12,8 @@ from starlette.routing import Route
 
 from ...history.findings import ratio
 from ...history.plots import share_text
-from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
+from ...history.sessions.timeline_calls import calls_of, shortened
 from ...projections.tool.models import Z_95, wilson_bounds
 from ...schemas.decision_text import counted
 from ...security.untrusted import visible

@@ -29,8 +29,8 @@ from .current_state import StateBoard
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
 from .history_answers import HistoryArchive, QuestionRequest
 from .history_filters import NAMES, PRESETS, PageFilters, bucket_of
+from .incident_ranking import owner_of
 from .now import FeedLine, IncidentRow, feed_line, row_of
-from .ranking import owner_of
 from .render import PageContext, link, page_within, positive, segment
 
 PAGE_ROWS = 50

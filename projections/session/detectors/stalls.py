@@ -18,7 +18,7 @@ import msgspec
 from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
 from ....schemas.vocabulary import CallStatus, PatternType
-from ...calls.errors import neutral_reason
+from ...calls.error_words import neutral_reason
 from ...calls.tool_class import asks_person, delegates
 from ..appended import is_appended
 from ..records import ActivePattern, CallRecord, EventContext, PatternSighting

@@ -6,7 +6,7 @@ The names may differ, and other calls may come in between.
 from __future__ import annotations
 
 from ....schemas.vocabulary import PatternType
-from ...calls.errors import is_unknown_tool
+from ...calls.error_words import is_unknown_tool
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, EventContext, PatternSighting
 from .detector import FinishedCall, PatternDetector

@@ -12,15 +12,15 @@ import orjson
 
 from ..config import EnvironmentSettings, read_document
 from ..errors import ConfigError
-from ..rules.base import plain
 from ..rules.levels import NAMES, EffectiveSetting, SettingLevel, changed, check, set_by, table
+from ..rules.merging import plain
 from ..rules.older_shapes import RulesMisfit
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import ModelUpdated
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .clients.base import DeploymentClient, KnownSettings, SettingsOwner
+from .clients.client import DeploymentClient, KnownSettings, SettingsOwner
 from .clients.selection import target_of
 from .operator import ask, envelope, operator_name, workspace_here
 from .options import combined, json_option, target_options, workspace_option

@@ -25,15 +25,15 @@ from aiokafka.errors import (
 )
 
 from ..errors import ConfigError, TrustfoldError
-from ..history.errors import HistoryError, HistoryFull, HistoryTaken
 from ..history.files import claim, kafka_source
+from ..history.history_error import HistoryError, HistoryFull, HistoryTaken
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import PartitionRecorder, Place
 from ..streams.kafka.access import RIGHTS_ERRORS, hidden_topics_error
 from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
+from ..streams.kafka.kafka_settings import KafkaSettings
 from ..streams.kafka.records import connected_admin, ended
-from ..streams.kafka.settings import KafkaSettings
 from ..streams.kafka.topic_metadata import ClusterDescription, TopicDescription
 from ..streams.kafka.topic_metadata import describe as describe_topics
 from .status import LOOP_STUCK_S, RecordingStatus

@@ -1,7 +1,7 @@
 """Calls of sessions with all that is told about them, as their records say.
 
-The session stage pairs, keys and judges (`projections/session/stage.py`). A record that it has written stands; events
-whose records nobody has kept are folded again, under the rules that are given, and so are calls that go on.
+The session stage pairs, keys and judges (`projections/session/session_stage.py`). A record that it has written stands;
+events whose records nobody has kept are folded again, under the rules that are given, and so are calls that go on.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import orjson
 from ...errors import EventRejected
 from ...projections.emitter import OutputEmitter
 from ...projections.session.records import CallRecord
-from ...projections.session.stage import SessionStage
-from ...projections.session.state import SessionState
+from ...projections.session.session_stage import SessionStage
+from ...projections.session.session_state import SessionState
 from ...rules.rules import RuleSet
 from ...schemas.codec import decode_event
 from ...schemas.event_base import epoch_ms

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import duckdb
 
 from ...projections.calls.keys import tool_of_key
-from .incidents import FoldIncident
+from .fold_incidents import FoldIncident
 
 ANSWERS = ("not_found", "invalid_input", "validation")
 """Severities of failures that are not the tool's fault: it ran and returned an error."""
