@@ -1,12 +1,12 @@
 """Answers from the recorded history for pages, computed in threads, not on the event loop.
 
 Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that
-questions need are kept in memory (`history.column_memory`); while they are loaded for the first time, and where a history is
-too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is
-older than the recorder's own delay it is found anew in the background, and the page says as of when it is. While
-somebody looks at a long history, what pages ask without filters is found ahead, whenever nobody waits. Queries run two
-at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each takes a free
-catalogue; filters stand in its lowest views, of which a question replaces those it reads if they have others. A
+questions need are kept in memory (`history.column_memory`); while they are loaded for the first time, and where a
+history is too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once;
+when it is older than the recorder's own delay it is found anew in the background, and the page says as of when it is.
+While somebody looks at a long history, what pages ask without filters is found ahead, whenever nobody waits. Queries
+run two at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each takes
+a free catalogue; filters stand in its lowest views, of which a question replaces those it reads if they have others. A
 catalogue takes longer to make than most answers, so those over memory are made as soon as it is loaded.
 """
 
