@@ -31,7 +31,7 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import DecisionRecord, DeploymentClient, Record, ServerInfo
+from .clients.client import DecisionRecord, DeploymentClient, Record, ServerInfo
 from .clients.selection import keys_for_completion
 from .connect import ConnectionFile
 from .options import json_option, with_target
@@ -40,17 +40,10 @@ from .render import ExitCode, console, echo, note, write_json
 from .service import UserService
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table, note_unreadable
 
-HISTORY = 20
-"""Number of decisions shown with --include-history, and by `trustfold reliability history`."""
-
-MOST_DECISIONS = 1_000
-"""Largest number of decisions shown."""
-
-MAX_INCIDENTS = 50
-"""Maximum number of incidents shown."""
-
-MAX_WITHHELD = 10
-"""Maximum number of shown answers that were withheld in shadow mode."""
+HISTORY = 20  # Number of decisions shown with --include-history, and by `trustfold reliability history`
+MOST_DECISIONS = 1_000  # Largest number of decisions shown
+MAX_INCIDENTS = 50  # Maximum number of incidents shown
+MAX_WITHHELD = 10  # Maximum number of shown answers that were withheld in shadow mode
 
 
 @click.command()
@@ -167,17 +160,11 @@ def _show_session(server: ServerInfo | None, session: str, *, as_json: bool) -> 
 
 
 class HookActivity(NamedTuple):
-    """Hooks of an agent.
+    """Hooks of an agent."""
 
-    Attributes:
-        agent: its name.
-        shadow: it gets no answers.
-        last_time: time of its last hook since the server started; empty if there was none.
-    """
-
-    agent: str
-    shadow: bool
-    last_time: str = ""
+    agent: str  # its name
+    shadow: bool  # it gets no answers
+    last_time: str = ""  # time of its last hook since the server started; empty if there was none
 
 
 def _about(server: ServerInfo) -> dict[str, str]:
@@ -294,8 +281,7 @@ def overview_table(
     return Group(Text("Reliability Status", "bold"), *([table] if rows else []), *(Text(line, QUIET) for line in lines))
 
 
-_Row = tuple[str, KeyText, Text, str, Text]
-"""Workspace or user, key, state, failures, and what leads back."""
+_Row = tuple[str, KeyText, Text, str, Text]  # Workspace or user, key, state, failures, and what leads back
 
 
 def _incident_row(one: Record, parts: Sequence[PublicState], now: datetime) -> _Row:

@@ -13,7 +13,7 @@ import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, EnvironmentSettings
 from ..errors import ConfigError, NotInstalled
-from ..guard.backends.engine import running_at
+from ..guard.backends.engine_process import running_at
 from ..history.files import place_of, store_source
 from ..streams.embedded.engine import EmbeddedEngine
 from ..streams.embedded.store import STORE_ID, StoreLocked
@@ -82,10 +82,10 @@ def up(  # noqa: PLR0913 - each is an option of its own
         from ..streams.embedded.server import make_app
         from ..streams.embedded.sign_in import RoleTokens
         from ..web.routes import more_routes
+        from ..web.webhook import webhook_of
     except ImportError as missing:
         raise NotInstalled("the server", missing) from missing
-    settings = EnvironmentSettings.from_env()
-    temporary = _temporary_folder(settings, store)
+    temporary = _temporary_folder(settings := EnvironmentSettings.from_env(), store)
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
     check_exposure(address, settings.token)
@@ -101,7 +101,9 @@ def up(  # noqa: PLR0913 - each is an option of its own
         url = address_of(listener)
         usual = place_of(settings.history, store_source(engine.views.noted(STORE_ID), path))
         engine.announce(url)
-        more = partial(more_routes, user=settings.user, history=Path(history or usual))
+        more = partial(
+            more_routes, user=settings.user, history=Path(history or usual), webhook=webhook_of(settings, url)
+        )
         app = make_app(engine, path, roles=roles, files=files, more=more)
     except BaseException:
         engine.close()
@@ -129,11 +131,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
 
 
 def _temporary_folder(settings: EnvironmentSettings, store: str | None) -> TemporaryDirectory[str] | None:
-    """Folder of a store that is not kept; None if it is.
-
-    Raises:
-        ConfigError: a store is named, and would not be kept.
-    """
+    """Folder of a store that is not kept; None if it is."""
     if settings.persist and not settings.session_only:
         return None
     if store:
@@ -165,7 +163,7 @@ def _listening_engine(
 def _count(service: EmbeddedService, status: RecordingStatus) -> None:
     """Add a recording's metrics to the server's."""
     try:
-        from ..recording.metrics import RecordingCollector
+        from ..recording.recording_metrics import RecordingCollector
     except ImportError:  # without the extra there are no metrics
         return
     service.collectors.append(RecordingCollector(status))

@@ -14,9 +14,9 @@ from lane_harness import LaneHarness
 from trustfold.cli.publish import publish as cli_publish
 from trustfold.errors import ConfigError, EventRejected
 from trustfold.schemas.codec import rfc3339
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.outputs import partition_of
 from trustfold.streams.kafka.publish import IN_FLIGHT, RecordTimes, publish, record_key
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import TimeLimits, create_topics, find_differences, keep_events, time_limits
 
 
