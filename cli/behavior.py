@@ -15,7 +15,7 @@ from rich.text import Text
 from ..errors import ConfigError
 from ..schemas.decision_text import plain
 from ..schemas.public_state import ModelUpdated, PublicState
-from .clients.base import DeploymentClient, StateRecord
+from .clients.client import DeploymentClient, StateRecord
 from .options import json_option, with_target
 from .render import console, write_json
 from .terminal import GOOD, QUIET, lined_table, note_unreadable
@@ -88,17 +88,11 @@ def stalls(*, target: DeploymentClient, as_json: bool) -> None:
 
 
 class PatternCount(NamedTuple):
-    """Detections of a pattern.
+    """Detections of a pattern."""
 
-    Attributes:
-        total: in all models.
-        models: by model.
-        false_alarms: its nudges reported as false alarms.
-    """
-
-    total: int
-    models: dict[str, int]
-    false_alarms: int
+    total: int  # in all models
+    models: dict[str, int]  # by model
+    false_alarms: int  # its nudges reported as false alarms
 
 
 def pattern_counts(profiles: Sequence[ModelUpdated]) -> dict[str, PatternCount]:

@@ -40,21 +40,15 @@ class GuardVerdict(StrEnum):
 
 
 class CallCheck(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
-    """Decision that a guard would have taken about one call.
-
-    Attributes:
-        key: trust key or circuit that decided; for an allowed call, the call's own key.
-        reason: why, as text; empty for an allowed call.
-        time: when the call started.
-    """
+    """Decision that a guard would have taken about one call."""
 
     session_id: str
     call_id: str
     tool_name: str
     decision: GuardVerdict
-    key: str
-    reason: str
-    time: str
+    key: str  # trust key or circuit that decided; for an allowed call, the call's own key
+    reason: str  # why, as text; empty for an allowed call
+    time: str  # when the call started
 
 
 def verdict_of(decision: CheckDecision) -> GuardVerdict:
@@ -67,15 +61,11 @@ def verdict_of(decision: CheckDecision) -> GuardVerdict:
 
 
 class CallChecker:
-    """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded.
-
-    Attributes:
-        view: the states that a guard would have received so far.
-    """
+    """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded."""
 
     def __init__(self, topology: LocalTopology) -> None:
         """Check the calls of all records fed to `topology`."""
-        self.view = StateView()
+        self.view = StateView()  # the states that a guard would have received so far
         self._topology = topology
         self._reached = 0
         self._ahead = ""

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..errors import ConfigError
 from ..schemas.decision_text import counted
-from .clients.base import DeploymentClient, LetterState, ListedLetter, RepublishResult
+from .clients.client import DeploymentClient, LetterState, ListedLetter, RepublishResult
 from .operator import ask
 from .options import json_option, with_target
 from .render import ExitCode, console, data, note

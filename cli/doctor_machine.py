@@ -22,8 +22,8 @@ from ..integrations.hook_client import ANSWER_S, MAX_READ_BYTES, PAUSE_S
 from ..schemas.decision_text import counted
 from ..security.private_files import existing, is_read_only
 from ..streams.embedded.store_views import StoreViews
-from ..streams.kafka.settings import ENVIRONMENT as WORKER
-from .clients.base import TargetRights
+from ..streams.kafka.kafka_settings import ENVIRONMENT as WORKER
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .connect import ConnectionFile, double_count_warning
 from .service import UserService
@@ -60,18 +60,12 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """The outcome of one check.
+    """The outcome of one check."""
 
-    Attributes:
-        check: what was looked at.
-        found: what was found, or why the check was skipped.
-        advice: what to do; empty if nothing.
-    """
-
-    check: str
+    check: str  # what was looked at
     status: CheckStatus
-    found: str
-    advice: str = ""
+    found: str  # what was found, or why the check was skipped
+    advice: str = ""  # what to do; empty if nothing
 
 
 def examine_installation() -> Iterator[CheckFinding]:

@@ -36,13 +36,9 @@ LONGEST = timedelta(days=3650)
 
 
 class HistoryChoice(NamedTuple):
-    """Selection of histories and filters for a command.
+    """Selection of histories and filters for a command."""
 
-    Attributes:
-        roots: directories of histories, or addresses (s3://…), read as one history.
-    """
-
-    roots: tuple[Path, ...]
+    roots: tuple[Path, ...]  # directories of histories, or addresses (s3://…), read as one history
     filters: HistoryFilters
 
     @property

@@ -71,11 +71,7 @@ def order_of_an_agent() -> str:
 
 
 def refuse_agents() -> None:
-    """Refuse to go on if an agent runs this command.
-
-    Raises:
-        TrustfoldError: one does.
-    """
+    """Refuse to go on if an agent runs this command."""
     if refusal := order_of_an_agent():
         raise TrustfoldError(refusal)
 

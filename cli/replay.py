@@ -121,11 +121,7 @@ def replay(
 
 
 def _source(rules_file: str | None, policies_file: str | None, settings_file: str | None) -> RuleSource:
-    """Rules of a replay, overridden by the settings of a file.
-
-    Raises:
-        ConfigError: a file cannot be used.
-    """
+    """Rules of a replay, overridden by the settings of a file."""
     settings = EnvironmentSettings.from_env()
     note_any(settings.switched_off)
     source = RuleSource(settings.rule_files(rules_file, policies_file).load(), settings.environment())

@@ -76,9 +76,8 @@ def sql(
     if query is None and not (typed or print_sql or save is not None):
         text = sys.stdin.read()
     with open_history(*chosen, query=text) as connection:
-        from ..history.catalogue import install, statements
+        from ..history.catalogue import comments, install, statements
         from ..history.catalogue import save as save_catalogue
-        from ..history.column_comments import comments
 
         if save is not None:
             save_catalogue(chosen.roots, save, filters=chosen.filters, relative=relative)

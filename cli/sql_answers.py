@@ -44,11 +44,7 @@ FORMS: dict[str, Form] = {
 
 
 def form_of(file: Path) -> Form:
-    """Output format of a file, by the suffix of its name.
-
-    Raises:
-        ConfigError: it does not say.
-    """
+    """Output format of a file, by the suffix of its name."""
     try:
         return FORMS[file.suffix.lower()]
     except KeyError:
@@ -79,11 +75,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def write_file(connection: DuckDBPyConnection, statement: str, form: Form, file: Path) -> None:
-    """Run one statement and write its answer into a file, atomically.
-
-    Raises:
-        ConfigError: the file cannot be written, or the statement has no answer.
-    """
+    """Run one statement and write its answer into a file, atomically."""
     from ..history.queries import run, stream
 
     made = file.with_name(f".{file.name}.new")
@@ -139,7 +131,7 @@ def _first(pages: Iterable[list[tuple[Any, ...]]], most: int) -> list[tuple[Any,
 
 def _more(connection: DuckDBPyConnection, statement: str, shown: int) -> str:
     """Number of rows beyond those shown, as text; empty if counting them would repeat the statement's effects."""
-    from ..history.errors import HistoryError
+    from ..history.history_error import HistoryError
     from ..history.queries import run
 
     try:
@@ -167,11 +159,7 @@ def is_command(text: str) -> bool:
 
 
 def answered(connection: DuckDBPyConnection, text: str) -> Answer:
-    """Columns and rows of a dot command's answer, and a note.
-
-    Raises:
-        ConfigError: the command, view or question is unknown.
-    """
+    """Columns and rows of a dot command's answer, and a note."""
     from ..history.catalogue import relations
 
     command, *rest = text.rstrip(";").split()

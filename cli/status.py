@@ -31,7 +31,7 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import DecisionRecord, DeploymentClient, Record, ServerInfo
+from .clients.client import DecisionRecord, DeploymentClient, Record, ServerInfo
 from .clients.selection import keys_for_completion
 from .connect import ConnectionFile
 from .options import json_option, with_target
@@ -167,17 +167,11 @@ def _show_session(server: ServerInfo | None, session: str, *, as_json: bool) -> 
 
 
 class HookActivity(NamedTuple):
-    """Hooks of an agent.
+    """Hooks of an agent."""
 
-    Attributes:
-        agent: its name.
-        shadow: it gets no answers.
-        last_time: time of its last hook since the server started; empty if there was none.
-    """
-
-    agent: str
-    shadow: bool
-    last_time: str = ""
+    agent: str  # its name
+    shadow: bool  # it gets no answers
+    last_time: str = ""  # time of its last hook since the server started; empty if there was none
 
 
 def _about(server: ServerInfo) -> dict[str, str]:

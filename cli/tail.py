@@ -19,7 +19,7 @@ from ..errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact, redact_record
-from .clients.base import TargetRights
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination
@@ -188,11 +188,7 @@ def _to_kafka(bootstrap: str) -> Publish:
 
 @contextmanager
 def _exclusive(places: Path) -> Iterator[None]:
-    """Hold a lock: only one process may follow the same paths for the same target.
-
-    Raises:
-        ConfigError: another process does, or the lock file cannot be written.
-    """
+    """Hold a lock: only one process may follow the same paths for the same target."""
     lock = places.with_suffix(".lock")
     try:
         make_directory(places.parent)

@@ -19,7 +19,7 @@ from .render import note, side_console
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from .clients.base import StateRecord
+    from .clients.client import StateRecord
 
 GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..history.inputs import InputFile
     from ..history.whatif.compare import ComparisonResult
-    from ..history.whatif.replay import PresentRules, RecordedInputs
+    from ..history.whatif.rules_replay import PresentRules, RecordedInputs
 
 WARM_UP = timedelta(days=1)
 """Time folded before `--since` to restore state shared by sessions: the longest default window is an hour,
@@ -49,19 +49,12 @@ _READS = (
 
 
 class ReplayInputs(NamedTuple):
-    """Inputs of a comparison.
+    """Inputs of a comparison."""
 
-    Attributes:
-        material: inputs to fold, and which of them count.
-        filtered: connection with the filters.
-        filters: filters on the history.
-        present: the rules to compare with.
-    """
-
-    material: RecordedInputs
-    filtered: DuckDBPyConnection
-    filters: HistoryFilters
-    present: PresentRules
+    material: RecordedInputs  # inputs to fold, and which of them count
+    filtered: DuckDBPyConnection  # connection with the filters
+    filters: HistoryFilters  # filters on the history
+    present: PresentRules  # the rules to compare with
 
     @property
     def inputs(self) -> InputFile:
@@ -121,11 +114,7 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _replay_inputs(chosen: HistoryChoice, settings: EnvironmentSettings, against: str | None) -> Iterator[ReplayInputs]:
-    """Load the history for folding; records without rules are compared with those of `against` or the environment.
-
-    Raises:
-        ConfigError: no record passes the filters, or the rules are invalid.
-    """
+    """Load the history for folding; records without rules are compared with those of `against` or the environment."""
     files = settings.rule_files(against)
     base = files.load()
     filters = chosen.filters
@@ -135,7 +124,7 @@ def _replay_inputs(chosen: HistoryChoice, settings: EnvironmentSettings, against
     ):
         from ..history.inputs import lined_up
         from ..history.whatif.decision_filters import passing
-        from ..history.whatif.replay import PresentRules, RecordedInputs, has_sessions, recorded_rules
+        from ..history.whatif.rules_replay import PresentRules, RecordedInputs, has_sessions, recorded_rules
 
         recorded = recorded_rules(everything) if against is None else []
         versions = tuple(rules for place, rules in enumerate(recorded) if rules not in recorded[:place])

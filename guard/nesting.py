@@ -25,11 +25,7 @@ _limit = threading.Lock()
 
 
 async def await_nested(function: Callable[..., Any], args: Mapping[str, Any]) -> Any:
-    """Await a coroutine function; every few levels in a task of its own, whose stack is empty.
-
-    Raises:
-        RecursionError: there are more levels than the interpreter has frames.
-    """
+    """Await a coroutine function; every few levels in a task of its own, whose stack is empty."""
     depth = _DEPTH.get()
     token = _DEPTH.set(depth + 1)
     try:

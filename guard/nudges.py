@@ -33,15 +33,7 @@ Waiting = TypeVar("Waiting")
 
 
 class NudgeInbox:
-    """Inbox of the nudges of one session.
-
-    Attributes:
-        paused: a nudge requested a pause that has not been ended.
-        pause_reason: message of that nudge.
-        pause_ends_by: type of the event that ends the pause: `user.message` or, where the model is to make a call at
-            last, `tool_call.started`; empty without a pause.
-        history: delivered nudges, oldest first; bounded.
-    """
+    """Inbox of the nudges of one session."""
 
     def __init__(
         self,
@@ -56,10 +48,12 @@ class NudgeInbox:
 
         `carried` is called with the id of each nudge that has been handed over: to a callback, a reader, or a refusal.
         """
-        self.paused = False
-        self.pause_reason = ""
+        self.paused = False  # a nudge requested a pause that has not been ended
+        self.pause_reason = ""  # message of that nudge
+        # type of the event that ends the pause: `user.message` or, where the model is to make a call at last,
+        # `tool_call.started`; empty without a pause
         self.pause_ends_by = ""
-        self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
+        self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)  # delivered nudges, oldest first; bounded
         self._callbacks: dict[NudgeLane, Inject | None] = {
             NudgeLane.CONTEXT_HINT: inject_context_hint,
             NudgeLane.SYSTEM_GUIDANCE: inject_system_guidance,

@@ -43,15 +43,10 @@ class PermissionPlugin(Protocol):
 
 
 class PermissionAnswer(NamedTuple):
-    """Answer to a permission check.
+    """Answer to a permission check."""
 
-    Attributes:
-        allowed: the call may run.
-        info: the plugin's explanation, and `method`: how it was decided.
-    """
-
-    allowed: bool
-    info: dict[str, Any]
+    allowed: bool  # the call may run
+    info: dict[str, Any]  # the plugin's explanation, and `method`: how it was decided
 
 
 class DisplayInfo(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..projections.calls.errors import neutral_reason
+from ..projections.calls.error_words import neutral_reason
 from ..schemas import events as ev
 from ..schemas.vocabulary import GUARD_REFUSAL, CallStatus, FailureSeverity, ToolClass
 from ..security.redaction import redact_text
@@ -44,43 +44,27 @@ Digest = tuple[str, int]
 
 
 class CallEnding(NamedTuple):
-    """End of a call, for its event `tool.call.finished`.
+    """End of a call, for its event `tool.call.finished`."""
 
-    Attributes:
-        status: status of the call.
-        failure: its failure; None if it did not fail.
-        digest: digest and size of its result; None without a result.
-        attempts: number of times the tool was called; 0 if unknown or never.
-        duration_ms: milliseconds from request to end; None if the call was not made.
-        from_cache: another call's result was returned.
-        cost_usd: cost in US dollars; None if unknown.
-        workspace_digest: state of the workspace after it; None if unknown.
-    """
-
-    status: CallStatus
-    failure: CallFailure | None = None
-    digest: Digest | None = None
-    attempts: int = 0
-    duration_ms: float | None = None
-    from_cache: bool = False
-    cost_usd: float | None = None
-    workspace_digest: str | None = None
+    status: CallStatus  # status of the call
+    failure: CallFailure | None = None  # its failure; None if it did not fail
+    digest: Digest | None = None  # digest and size of its result; None without a result
+    attempts: int = 0  # number of times the tool was called; 0 if unknown or never
+    duration_ms: float | None = None  # milliseconds from request to end; None if the call was not made
+    from_cache: bool = False  # another call's result was returned
+    cost_usd: float | None = None  # cost in US dollars; None if unknown
+    workspace_digest: str | None = None  # state of the workspace after it; None if unknown
 
 
 class EventPublisher:
-    """Publishes the events of calls and sessions; never blocks, never raises.
-
-    Attributes:
-        privacy: filter of published data.
-        lost: number of records that could not be handed to the backend.
-    """
+    """Publishes the events of calls and sessions; never blocks, never raises."""
 
     def __init__(
         self, backend: GuardBackend, settings: GuardSettings, clock: GuardClock, privacy: PrivacyFilter
     ) -> None:
         """Publish through `backend`."""
-        self.privacy = privacy
-        self.lost = 0
+        self.privacy = privacy  # filter of published data
+        self.lost = 0  # number of records that could not be handed to the backend
         self._backend = backend
         self._settings = settings
         self._clock = clock

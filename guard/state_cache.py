@@ -42,20 +42,15 @@ MAX_HISTORY = 500
 
 
 class TrustEntry(NamedTuple):
-    """State of a key that is not trusted.
-
-    Attributes:
-        resets: keys whose reset lets the call run again, as other keys of the call may be untrusted, too; empty if it
-            is the record's own key.
-        others: records of the other untrusted keys of the call.
-        now_ms: time at which it was looked up, milliseconds since the epoch; 0: unknown.
-    """
+    """State of a key that is not trusted."""
 
     state: TrustState
     record: TrustUpdated
+    # keys whose reset lets the call run again, as other keys of the call may be untrusted, too; empty if it is the
+    # record's own key
     resets: tuple[str, ...] = ()
-    others: tuple[TrustUpdated, ...] = ()
-    now_ms: int = 0
+    others: tuple[TrustUpdated, ...] = ()  # records of the other untrusted keys of the call
+    now_ms: int = 0  # time at which it was looked up, milliseconds since the epoch; 0: unknown
 
     @property
     def asking(self) -> tuple[str, ...]:
@@ -67,17 +62,11 @@ class TrustEntry(NamedTuple):
 
 
 class OnceApproval(NamedTuple):
-    """An operator's approval of one call of a key (`trust.approve`).
+    """An operator's approval of one call of a key (`trust.approve`)."""
 
-    Attributes:
-        id: id of the command; also of the approvals it gave to other keys.
-        until_ms: expiry, milliseconds since the epoch.
-        once: it lets one call pass, and not all of a session.
-    """
-
-    id: str
-    until_ms: int
-    once: bool = True
+    id: str  # id of the command; also of the approvals it gave to other keys
+    until_ms: int  # expiry, milliseconds since the epoch
+    once: bool = True  # it lets one call pass, and not all of a session
 
 
 class CircuitEntry(NamedTuple):
@@ -93,16 +82,12 @@ class CircuitEntry(NamedTuple):
 
 
 class StateView:
-    """Latest state of every key that differs from its default, and the latest changes.
-
-    Attributes:
-        only_defaults: every state is the default, so checks return at once.
-        changes: latest changes, oldest first: record key and record, None for the default.
-    """
+    """Latest state of every key that differs from its default, and the latest changes."""
 
     def __init__(self) -> None:
         """Start with all states at their defaults."""
-        self.only_defaults = True
+        self.only_defaults = True  # every state is the default, so checks return at once
+        # latest changes, oldest first: record key and record, None for the default
         self.changes: deque[tuple[str, StateUpdated | None]] = deque(maxlen=MAX_HISTORY)
         self._trust: dict[str, TrustEntry] = {}
         self._circuits: dict[str, CircuitEntry] = {}

@@ -21,30 +21,21 @@ _TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: 
 
 
 class RecordedRow(TypedDict, total=False):
-    """Columns common to all recorded records.
+    """Columns common to all recorded records."""
 
-    Attributes:
-        partition: partition of the record.
-        offset: offset in that partition.
-        arrived: when the broker or the engine accepted it; absent if unknown.
-        key: record key.
-        fault: reason code if the record could not be read; then only its position and size are kept.
-        size: bytes of the record's value.
-        record: the record as JSON without its results; absent for a tombstone. Of an event, what has no column.
-    """
-
-    partition: int
-    offset: int
-    arrived: EpochMs | None
-    key: str | None
+    partition: int  # partition of the record
+    offset: int  # offset in that partition
+    arrived: EpochMs | None  # when the broker or the engine accepted it; absent if unknown
+    key: str | None  # record key
     id: str | None
     type: str | None
     time: EpochMs | None
     session_id: str | None
     workspace_id: str | None
     user_id: str | None
-    fault: str | None
-    size: int | None
+    fault: str | None  # reason code if the record could not be read; then only its position and size are kept
+    size: int | None  # bytes of the record's value
+    # the record as JSON without its results; absent for a tombstone. Of an event, what has no column.
     record: str | None
 
 

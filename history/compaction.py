@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..projections.rule_source import RULES_TOPIC
-from .errors import HistoryError, HistoryFull
 from .files import DataFile, counted, data_files, delete
+from .history_error import HistoryError, HistoryFull
 from .parquet import ParquetWriter
 
 LARGE_BYTES = 64 * 1024 * 1024

@@ -207,17 +207,14 @@ _FILLED_BY_CALLS = "call_id tool_name".split()
 
 
 class _RowTemplate(NamedTuple):
-    """Template for rows of one event type.
+    """Template for rows of one event type."""
 
-    Attributes:
-        blank: dictionary with the columns that most rows fill; copying it is cheaper than growing a new one.
-        usual, usual_of: columns copied from fields of the event, and the function that reads them.
-        seldom, seldom_of: the same for fields that are rarely present.
-    """
-
+    # dictionary with the columns that most rows fill; copying it is cheaper than growing a new one
     blank: dict[str, Any]
+    # usual, usual_of: columns copied from fields of the event, and the function that reads them
     usual: tuple[str, ...]
     usual_of: Callable[[Any], tuple[Any, ...]]
+    # seldom, seldom_of: the same for fields that are rarely present
     seldom: tuple[str, ...]
     seldom_of: Callable[[Any], tuple[Any, ...]]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..security.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, make_file
-from .errors import HistoryTaken
+from .history_error import HistoryTaken
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
 _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")

@@ -27,23 +27,16 @@ _ENDS = "('pattern.cleared', 'nudge.judged', 'nudge.withdrawn')"
 
 
 class HistoryFilters(NamedTuple):
-    """Filters of a history; an empty field filters nothing.
+    """Filters of a history; an empty field filters nothing."""
 
-    Attributes:
-        since: start time, inclusive.
-        until: end time, exclusive.
-        workspaces: names of workspaces; records without one belong to `default`.
-        tools: names of tools. Decisions pass if one of their causes passes, or if the key belongs to the tool.
-        models: names of models; `unknown` for records without one. Decisions pass if one of their causes passes.
-        sessions: ids of sessions.
-    """
-
-    since: datetime | None = None
-    until: datetime | None = None
-    workspaces: tuple[str, ...] = ()
+    since: datetime | None = None  # start time, inclusive
+    until: datetime | None = None  # end time, exclusive
+    workspaces: tuple[str, ...] = ()  # names of workspaces; records without one belong to `default`
+    # names of tools. Decisions pass if one of their causes passes, or if the key belongs to the tool.
     tools: tuple[str, ...] = ()
+    # names of models; `unknown` for records without one. Decisions pass if one of their causes passes.
     models: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()  # ids of sessions
 
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
         """SQL conditions for the rows of a topic, by its catalogue name.
@@ -127,11 +120,7 @@ def span_of(text: str) -> timedelta | None:
 
 
 def moment_of(since: str | None, now: datetime | None = None, *, option: str = "--since") -> datetime | None:
-    """Parse the value of `--since` or another time option into a time in UTC.
-
-    Raises:
-        ConfigError: it is neither a duration nor a time.
-    """
+    """Parse the value of `--since` or another time option into a time in UTC."""
     if not since:
         return None
     try:

@@ -16,9 +16,9 @@ import duckdb
 from ..security.private_files import is_read_only
 from . import decision_rows
 from .columns import columns_of
-from .errors import HistoryError, HistoryFull, is_full
 from .event_rows import OLDER_COLUMNS, WHOLE, EventRow
 from .files import ScratchFolder, put_in_place
+from .history_error import HistoryError, HistoryFull, is_full
 from .locations import quoted
 
 MEMORY = "512MB"

@@ -75,34 +75,23 @@ class SafeHtml(str):
 
 
 class SvgPlot(NamedTuple):
-    """Plot as SVG, with notes.
+    """Plot as SVG, with notes."""
 
-    Attributes:
-        svg: one element; empty if there is nothing to draw.
-        notes: sentences about omissions and the meaning of colours.
-        timed: whether its width is a span of time without names at the left, so that its right end is seen first.
-    """
-
-    svg: SafeHtml
-    notes: tuple[str, ...] = ()
+    svg: SafeHtml  # one element; empty if there is nothing to draw
+    notes: tuple[str, ...] = ()  # sentences about omissions and the meaning of colours
+    # whether its width is a span of time without names at the left, so that its right end is seen first
     timed: bool = False
 
 
 class PlotBar(NamedTuple):
-    """A horizontal bar.
+    """A horizontal bar."""
 
-    Attributes:
-        label: name of the bar.
-        value: its length.
-        low, high: its 95 % interval, if any.
-        of: counts behind the value, such as `3/20`.
-    """
-
-    label: str
-    value: float
+    label: str  # name of the bar
+    value: float  # its length
+    # low, high: its 95 % interval, if any
     low: float | None = None
     high: float | None = None
-    of: str = ""
+    of: str = ""  # counts behind the value, such as `3/20`
 
 
 class StackPart(NamedTuple):

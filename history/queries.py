@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import duckdb
 
-from .errors import HistoryError, unreadable
+from .history_error import HistoryError, unreadable
 from .incidents import rank
 from .reports import CatalogueQuestion, QuestionAnswer
 
@@ -156,11 +156,7 @@ def _fault(error: Exception) -> HistoryError:
 
 
 def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
-    """Split a text into statements.
-
-    Raises:
-        HistoryError: it is not SQL.
-    """
+    """Split a text into statements."""
     try:
         return [statement.query for statement in connection.extract_statements(sql)]
     except duckdb.Error as error:

@@ -30,18 +30,12 @@ _NOT_SHOWN = {"now": {"sessions", "waiting", "parts", "last_news", "changes_at"}
 
 
 class ReportContent(NamedTuple):
-    """Content of a report.
-
-    Attributes:
-        period: period of its numbers; None if nothing is recorded.
-        window: time range of the state timelines, up to the last known time.
-        filters: description of the filters; empty if none.
-    """
+    """Content of a report."""
 
     title: str
-    period: SummaryPeriod | None
-    window: TimeAxis | None
-    filters: str
+    period: SummaryPeriod | None  # period of its numbers; None if nothing is recorded
+    window: TimeAxis | None  # time range of the state timelines, up to the last known time
+    filters: str  # description of the filters; empty if none
     made: datetime
     numbers: Sequence[SummaryNumber]
     pointers: Sequence[SummaryFinding]

@@ -65,15 +65,11 @@ class LogMarks(set[str]):
 
 
 class GrowingLog:
-    """Incremental reader of one log.
-
-    Attributes:
-        taken: bytes of the whole lines taken so far.
-    """
+    """Incremental reader of one log."""
 
     def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first byte."""
-        self.taken = 0
+        self.taken = 0  # bytes of the whole lines taken so far
         self._defaults = defaults
         self._rest = b""
         self._log: LogReader | None = None

@@ -35,17 +35,12 @@ _ARGUMENTS = ("arguments", "args", "input", "action", "operation", "queries", "c
 
 
 class TranscriptReader:
-    """Reader of one transcript.
-
-    Attributes:
-        name: name of the transcript in its file.
-        mark: digest of its items so far.
-    """
+    """Reader of one transcript."""
 
     def __init__(self, name: str, session: SessionWriter) -> None:
         """Write into a session."""
-        self.name = name
-        self.mark = b""
+        self.name = name  # name of the transcript in its file
+        self.mark = b""  # digest of its items so far
         self.session = session
         self._count = 0
         self._asked: dict[str, str] = {}

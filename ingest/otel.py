@@ -68,31 +68,20 @@ def read_otel(lines: Lines, defaults: LogDefaults) -> Iterator[bytes]:
 
 @dataclass
 class SpanState:
-    """State of a session after the spans read so far.
+    """State of a session after the spans read so far."""
 
-    Attributes:
-        trace: latest trace; None before the first.
-        users: messages of the user.
-        turn: turn of the session, -1 before the first.
-        model: model of the last message.
-    """
-
-    trace: str | None = None
-    users: int = 0
-    turn: int = -1
-    model: str = ""
+    trace: str | None = None  # latest trace; None before the first
+    users: int = 0  # messages of the user
+    turn: int = -1  # turn of the session, -1 before the first
+    model: str = ""  # model of the last message
 
 
 class ExportState:
-    """State kept between several exports.
-
-    Attributes:
-        named: session by trace, if one of its spans names it.
-    """
+    """State kept between several exports."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self.named: dict[str, str] = {}
+        self.named: dict[str, str] = {}  # session by trace, if one of its spans names it
         self._sessions: dict[str, SpanState] = {}
         self._as_kept: dict[str, SpanState] = {}
 

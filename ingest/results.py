@@ -71,15 +71,10 @@ _TAGS = re.compile(r"</?tool_use_error>")
 
 
 class StatedEnding(NamedTuple):
-    """Ending of a call as its event states it.
+    """Ending of a call as its event states it."""
 
-    Attributes:
-        status: status for the event.
-        error: error for the event; None if there is none.
-    """
-
-    status: str = "success"
-    error: dict[str, Any] | None = None
+    status: str = "success"  # status for the event
+    error: dict[str, Any] | None = None  # error for the event; None if there is none
 
 
 GOOD = StatedEnding()

@@ -52,15 +52,10 @@ _REQUEST = "## My request for Codex:"
 
 
 class TextSpeakers(NamedTuple):
-    """Speakers of one text.
+    """Speakers of one text."""
 
-    Attributes:
-        spoken: what the user wrote; empty if nothing.
-        source: source of what the client put before it or instead of it; empty if nothing.
-    """
-
-    spoken: str
-    source: str
+    spoken: str  # what the user wrote; empty if nothing
+    source: str  # source of what the client put before it or instead of it; empty if nothing
 
     @property
     def words(self) -> int:

@@ -91,9 +91,6 @@ class RestartingServer:
         Args:
             on_up: called after each start; its argument is False for the first one.
             on_down: called with the exit code when the server has ended; returns whether to restart it.
-
-        Raises:
-            NotStarted: its first run could not be started, or was lost before it was of use.
         """
         loop = asyncio.get_running_loop()
         delay, runs, code = self._first_delay_s, 0, None
@@ -131,11 +128,7 @@ class RestartingServer:
         return code or 0
 
     async def send(self, line: bytes) -> None:
-        """Send one message; the first ones wait for its first run.
-
-        Raises:
-            UpstreamGone: it does not run; the message says when it is started again.
-        """
+        """Send one message; the first ones wait for its first run."""
         await self._begun.wait()
         if self.transport is None:
             left = max(0.0, self.down_until - asyncio.get_running_loop().time())
@@ -232,11 +225,7 @@ def child(command: Sequence[str]) -> Opener:
 
 
 def environment_headers(names: Sequence[str]) -> dict[str, str]:
-    """Return headers given as `NAME=VARIABLE`, with the variable's value; so no secret is on a command line.
-
-    Raises:
-        ValueError: one is not of that form, or its variable is not set.
-    """
+    """Return headers given as `NAME=VARIABLE`, with the variable's value; so no secret is on a command line."""
     found = {}
     for one in names:
         name, equals, variable = one.partition("=")

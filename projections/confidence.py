@@ -61,11 +61,7 @@ _HESITATION = re.compile(
 
 
 def share(value: Any, name: str = "confidence") -> float:
-    """Return the value if it is from 0 to 1.
-
-    Raises:
-        ValueError: it is not; NaN is rejected.
-    """
+    """Return the value if it is from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
     return float(value)
@@ -113,11 +109,7 @@ def _is_connected(step: str, before: str) -> bool:
 
 
 def tool_success(successes: int, calls: int) -> float:
-    """Return the share of successful calls; 0.5 without calls.
-
-    Raises:
-        ValueError: successes are negative, or more than calls.
-    """
+    """Return the share of successful calls; 0.5 without calls."""
     if not 0 <= successes <= calls:
         raise ValueError(f"{successes} successes of {calls} calls cannot be")
     return successes / calls if calls else NO_EVIDENCE
@@ -144,11 +136,7 @@ class CombinedConfidence(NamedTuple):
 
 
 def combine(signals: Mapping[str, float | None]) -> CombinedConfidence:
-    """Weighted mean of the signals present; 0 without any.
-
-    Raises:
-        ValueError: a signal is unknown, or not from 0 to 1.
-    """
+    """Weighted mean of the signals present; 0 without any."""
     unknown = sorted(signals.keys() - WEIGHTS.keys())
     if unknown:
         raise ValueError(f"{unknown[0]!r} is no signal of confidence; there are {', '.join(WEIGHTS)}")
@@ -162,36 +150,23 @@ def combine(signals: Mapping[str, float | None]) -> CombinedConfidence:
 
 
 class SubcallResult(NamedTuple):
-    """One recursive result.
-
-    Attributes:
-        confidence: 0 to 1.
-        cost_usd: US dollars it cost.
-    """
+    """One recursive result."""
 
     content: str
-    confidence: float
-    cost_usd: float = 0.0
+    confidence: float  # 0 to 1
+    cost_usd: float = 0.0  # US dollars it cost
 
 
 class SynthesizedResult(NamedTuple):
-    """Several results as one.
-
-    Attributes:
-        confidence: 0 to 1.
-        low_confidence: the synthesis, or one of the results, should be reviewed.
-        consensus: whether most of the confident results agree; None for other strategies.
-        alternatives: other answers, most confident first, for the user to decide.
-        cost_usd: of all results.
-    """
+    """Several results as one."""
 
     content: str
-    confidence: float
+    confidence: float  # 0 to 1
     strategy: SynthesisStrategy
-    low_confidence: bool
-    consensus: bool | None = None
-    alternatives: tuple[str, ...] = ()
-    cost_usd: float = 0.0
+    low_confidence: bool  # the synthesis, or one of the results, should be reviewed
+    consensus: bool | None = None  # whether most of the confident results agree; None for other strategies
+    alternatives: tuple[str, ...] = ()  # other answers, most confident first, for the user to decide
+    cost_usd: float = 0.0  # of all results
 
 
 def synthesize(

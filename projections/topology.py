@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fleet.stage import FleetStage
-from .session.stage import SessionStage
+from .fleet.fleet_stage import FleetStage
+from .session.session_stage import SessionStage
 from .stage import TopologyStage
-from .tool.stage import ToolStage
+from .tool.tool_stage import ToolStage
 
 STAGES: tuple[TopologyStage[Any], ...] = (SessionStage(), ToolStage(), FleetStage())
 """Stages in the order of the flow: a later stage reads what an earlier one writes."""

@@ -22,11 +22,11 @@ import msgspec
 import orjson
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from .secret_patterns import STRUCTURES
 from .secret_patterns.labels import LABELS, LONGEST_BARE, REST, SecretLabel, labelled_secret
 from .secret_patterns.names import is_secret_name, is_session_name
 from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
 from .secret_patterns.shapes import SecretShape, plain
+from .secret_patterns.structures import STRUCTURES
 from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
 from .secret_patterns.values import looks_random
 
@@ -164,21 +164,15 @@ _CHUNK = 1 << 16
 
 
 class NeedleSearch:
-    """Search for all needles of some rules at once.
-
-    Attributes:
-        needles: the needles, by number.
-        numbers: their numbers.
-        rules: the rules of a needle, by number.
-        of_rule: the numbers of a rule's needles.
-    """
+    """Search for all needles of some rules at once."""
 
     def __init__(self, needles: Mapping[int, Iterable[bytes]]) -> None:
         every = sorted({needle for some in needles.values() for needle in some})
-        self.needles = every
-        self.numbers = {needle: number for number, needle in enumerate(every)}
+        self.needles = every  # the needles, by number
+        self.numbers = {needle: number for number, needle in enumerate(every)}  # their numbers
+        # the numbers of a rule's needles
         self.of_rule = {rule: [self.numbers[needle] for needle in some] for rule, some in needles.items()}
-        self.rules: list[tuple[int, ...]] = [()] * len(every)
+        self.rules: list[tuple[int, ...]] = [()] * len(every)  # the rules of a needle, by number
         for rule, some in self.of_rule.items():
             for number in some:
                 self.rules[number] = (*self.rules[number], rule)
@@ -203,16 +197,11 @@ class NeedleSearch:
 
 
 class SecretSearch(NamedTuple):
-    """What texts are searched with.
+    """What texts are searched with."""
 
-    Attributes:
-        needles: those of structures and labels.
-        tokens: those of tokens.
-        beside: what must be beside the needles of a rule: sets of needles, and strings.
-    """
-
-    needles: NeedleSearch
-    tokens: NeedleSearch
+    needles: NeedleSearch  # those of structures and labels
+    tokens: NeedleSearch  # those of tokens
+    # what must be beside the needles of a rule: sets of needles, and strings
     beside: dict[int, tuple[frozenset[int] | tuple[bytes, ...], ...]]
 
 
@@ -240,17 +229,12 @@ def _search() -> SecretSearch:
 
 
 class SearchedText:
-    r"""Text in which secrets are looked for.
-
-    Attributes:
-        raw: the text, with line ends for `\n`, each byte at its place.
-        rules: the numbers of the rules that may match it, in order.
-    """
+    r"""Text in which secrets are looked for."""
 
     def __init__(self, raw: bytes) -> None:
         if b"\\n" in raw:
             raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
-        self.raw = raw
+        self.raw = raw  # the text, with line ends for `\n`, each byte at its place
         self._lower: bytes | None = None
         search = _search()
         plain_text = plain(raw)
@@ -266,7 +250,7 @@ class SearchedText:
             for number in search.tokens.find(runs):
                 for rule in search.tokens.rules[number]:
                     self._tokens.setdefault(rule, []).append(number)
-        self.rules = sorted([*rules, *self._tokens])
+        self.rules = sorted([*rules, *self._tokens])  # the numbers of the rules that may match it, in order
 
     def _is_beside(self, plain_text: bytes, groups: tuple[frozenset[int] | tuple[bytes, ...], ...]) -> bool:
         for group in groups:

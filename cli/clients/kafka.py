@@ -18,7 +18,7 @@ from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
 from ...security.untrusted import visible
 from ..render import note
-from .base import (
+from .client import (
     DecisionRecord,
     KnownSettings,
     ListedLetter,

@@ -25,7 +25,7 @@ from ...projections.dead_letters import original
 from ...schemas.codec import encode, rfc3339
 from ...schemas.decisions import DeadLetterRepublished
 from ...schemas.envelope import output_id
-from .base import LetterState, ListedLetter, RepublishResult
+from .client import LetterState, ListedLetter, RepublishResult
 from .kafka_log import KafkaSettings, OutgoingRecord, StoredRecord, places_at, read, write
 
 TOPIC = "dead-letters"

@@ -107,15 +107,11 @@ class DecisionDispatcher:
 
 
 class EventBuffer:
-    """Bounded queue of events to deliver, oldest first; when full it drops and counts the oldest.
-
-    Attributes:
-        dropped: number of records dropped because the buffer was full or closed.
-    """
+    """Bounded queue of events to deliver, oldest first; when full it drops and counts the oldest."""
 
     def __init__(self, limit: int, metrics: GuardMetrics) -> None:
         """Create a buffer of at most `limit` records."""
-        self.dropped = 0
+        self.dropped = 0  # number of records dropped because the buffer was full or closed
         self._limit = limit
         self._metrics = metrics
         self._told_late = False

@@ -29,7 +29,7 @@ from .base import FOLLOWED, ChangeSignal, DecisionDispatcher, EventBuffer, apply
 from .engine_client import EngineClient, EngineRefused, EngineStream, header_token
 
 if TYPE_CHECKING:
-    from .engine import EngineThread
+    from .engine_process import EngineThread
 
 BATCH = 1000
 TIMEOUT_S = 10.0
@@ -90,13 +90,7 @@ def record_key(record: dict[str, Any]) -> str:
 
 
 class HttpBackend:
-    """HTTP backend of one guard.
-
-    Attributes:
-        view: latest public states.
-        decisions: dispatcher of decisions to sessions.
-        buffer: events to deliver.
-    """
+    """HTTP backend of one guard."""
 
     def __init__(
         self,
@@ -113,9 +107,9 @@ class HttpBackend:
             ConfigError: the address or a token is malformed.
         """
         self._client = EngineClient(url, TIMEOUT_S)
-        self.view = StateView()
-        self.decisions = DecisionDispatcher()
-        self.buffer = EventBuffer(limit, metrics)
+        self.view = StateView()  # latest public states
+        self.decisions = DecisionDispatcher()  # dispatcher of decisions to sessions
+        self.buffer = EventBuffer(limit, metrics)  # events to deliver
         self._token = header_token(token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", ""))
         self._operator_token = header_token(os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", ""))
         self._metrics = metrics
@@ -329,12 +323,7 @@ class HttpBackend:
         return False
 
     def _request(self, path: str, body: bytes, token: str, records: int) -> None:
-        """Post a body of so many records.
-
-        Raises:
-            Unreachable, TookTooLong: nothing answers.
-            EngineRefused: they are not accepted, or what answers is no engine.
-        """
+        """Post a body of so many records."""
         answer = self._client.request("POST", path, body, token=token)
         try:
             counts = msgspec.json.decode(answer, type=_PostCounts)

@@ -44,13 +44,7 @@ LAST_PAUSE_S = 5.0
 
 
 class KafkaBackend:
-    """Kafka backend of one guard.
-
-    Attributes:
-        view: latest public states.
-        decisions: dispatcher of decisions to sessions.
-        buffer: events to deliver.
-    """
+    """Kafka backend of one guard."""
 
     def __init__(
         self,
@@ -67,9 +61,9 @@ class KafkaBackend:
             ConfigError: the prefix is not valid in topic names.
         """
         prefix = topic_prefix or os.environ.get("TRUSTFOLD_TOPIC_PREFIX") or DEFAULT_PREFIX
-        self.view = StateView()
-        self.decisions = DecisionDispatcher()
-        self.buffer = EventBuffer(limit, metrics)
+        self.view = StateView()  # latest public states
+        self.decisions = DecisionDispatcher()  # dispatcher of decisions to sessions
+        self.buffer = EventBuffer(limit, metrics)  # events to deliver
         self._names = {full_name(prefix, name): name for name in FOLLOWED}
         self._events, self._commands = full_name(prefix, "events"), full_name(prefix, "commands")
         self._arguments = {"bootstrap_servers": bootstrap, **(client_arguments or {})}
@@ -183,11 +177,7 @@ class KafkaBackend:
             pause = min(LAST_PAUSE_S, 2 * pause)
 
     async def _partitions(self) -> list[TopicPartition]:
-        """Every partition of the followed topics.
-
-        Raises:
-            ConfigError: a topic is missing.
-        """
+        """Every partition of the followed topics."""
         admin = AIOKafkaAdminClient(**self._arguments)
         try:
             await admin.start()

@@ -26,12 +26,7 @@ EVICT_EVERY = 2_000
 
 
 class MemoryBackend:
-    """Folds published events in this process; nothing is sent or stored.
-
-    Attributes:
-        outputs: outputs of the folds, newest last, for tests; bounded.
-        published: events of the guard as they would be encoded; bounded.
-    """
+    """Folds published events in this process; nothing is sent or stored."""
 
     connected = True
 
@@ -39,8 +34,8 @@ class MemoryBackend:
         """Create a backend with default states."""
         self.view = StateView()
         self.decisions = DecisionDispatcher()
-        self.outputs: list[StageOutput] = []
-        self.published: list[bytes] = []
+        self.outputs: list[StageOutput] = []  # outputs of the folds, newest last, for tests; bounded
+        self.published: list[bytes] = []  # events of the guard as they would be encoded; bounded
         self._clock = clock
         self._metrics = metrics
         self._stored: dict[str, OrderedDict[bytes, bytes]] = {}

@@ -36,26 +36,16 @@ OPEN = 50_000
 
 
 class DecisionExample(NamedTuple):
-    """Decision that differs.
+    """Decision that differs."""
 
-    Attributes:
-        what: kind of decision as text, e.g. `trust escalated`.
-        time: time, RFC 3339.
-        subject: key, circuit or pattern.
-        reason: reason of the decision.
-        before: the decision under the first rules; empty if none.
-        after: the decision under the other rules; empty if none.
-        caused_by: id of its newest cause.
-    """
-
-    what: str
-    time: str
+    what: str  # kind of decision as text, e.g. `trust escalated`.
+    time: str  # time, RFC 3339
     session: str
-    subject: str
-    reason: str
-    before: str
-    after: str
-    caused_by: str
+    subject: str  # key, circuit or pattern
+    reason: str  # reason of the decision
+    before: str  # the decision under the first rules; empty if none
+    after: str  # the decision under the other rules; empty if none
+    caused_by: str  # id of its newest cause
 
 
 @dataclass(slots=True)

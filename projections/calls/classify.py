@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ...schemas.vocabulary import FailureSeverity
-from .errors import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
+from .error_words import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
 
 MAX_MESSAGE_CHARS = 2000
 """Number of characters of a message that are searched for phrases."""
@@ -268,19 +268,12 @@ _SECURITY = re.compile(
 
 
 class RawFailure(NamedTuple):
-    """Failure to classify, from an event's error or from a raw result.
+    """Failure to classify, from an event's error or from a raw result."""
 
-    Attributes:
-        type: exception class or error category, as given.
-        message: free text; searched, never stored.
-        http_status: HTTP status, None if there was none.
-        code: error code or exit code as text, empty if none.
-    """
-
-    type: str = ""
-    message: str = ""
-    http_status: int | None = None
-    code: str = ""
+    type: str = ""  # exception class or error category, as given
+    message: str = ""  # free text; searched, never stored
+    http_status: int | None = None  # HTTP status, None if there was none
+    code: str = ""  # error code or exit code as text, empty if none
 
 
 @lru_cache(maxsize=4096)

@@ -34,17 +34,11 @@ from .unfold import (
 
 
 class CallDanger(NamedTuple):
-    """What a call would do that is dangerous or risky.
+    """What a call would do that is dangerous or risky."""
 
-    Attributes:
-        kind: kind of harm; None for nearly all calls.
-        text: the same in words, as they follow "would".
-        command: word of the command that would do it; empty if it is the call as a whole.
-    """
-
-    kind: DangerKind | None = None
-    text: str = ""
-    command: str = ""
+    kind: DangerKind | None = None  # kind of harm; None for nearly all calls
+    text: str = ""  # the same in words, as they follow "would"
+    command: str = ""  # word of the command that would do it; empty if it is the call as a whole
 
     @property
     def blocks(self) -> bool:

@@ -32,15 +32,10 @@ MissingKind = Literal["program", "module", "credential", "host", "network"]
 
 
 class MissingPart(NamedTuple):
-    """What is missing around a tool.
+    """What is missing around a tool."""
 
-    Attributes:
-        kind: what it is.
-        name: program, module, host or service, host with port, package manager.
-    """
-
-    kind: MissingKind
-    name: str
+    kind: MissingKind  # what it is
+    name: str  # program, module, host or service, host with port, package manager
 
 
 _P = r"(\w[\w.+-]{0,63})"

@@ -78,17 +78,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class CallKey(NamedTuple):
-    """Key and service of one call.
+    """Key and service of one call."""
 
-    Attributes:
-        fine: tool and normalised key parameters, e.g. `http_request|domain=api.example.com|path_prefix=v1`.
-        service: MCP server or domain, empty if neither.
-        kind: `mcp`, `domain` or empty: which rule table the service follows.
-    """
-
-    fine: str
-    service: str
-    kind: str
+    fine: str  # tool and normalised key parameters, e.g. `http_request|domain=api.example.com|path_prefix=v1`.
+    service: str  # MCP server or domain, empty if neither
+    kind: str  # `mcp`, `domain` or empty: which rule table the service follows
 
 
 def escape(value: str) -> str:
@@ -274,29 +268,18 @@ def shell_command(args: Mapping[str, Any]) -> str:
 
 
 class ShellCommand(NamedTuple):
-    """Command line of a shell call.
+    """Command line of a shell call."""
 
-    Attributes:
-        line: what the folds use of it.
-        word: its command word, from the line without secrets.
-        shown: the line without secrets.
-    """
-
-    line: command_line.CommandLine
-    word: str
-    shown: str
+    line: command_line.CommandLine  # what the folds use of it
+    word: str  # its command word, from the line without secrets
+    shown: str  # the line without secrets
 
 
 class ToolFamily(NamedTuple):
-    """Properties of a tool's targets, by its name.
+    """Properties of a tool's targets, by its name."""
 
-    Attributes:
-        kind: `shell`, `code`, `file`, `directory`, `http`, or empty.
-        server: MCP server, empty if it is none's.
-    """
-
-    kind: str
-    server: str
+    kind: str  # `shell`, `code`, `file`, `directory`, `http`, or empty
+    server: str  # MCP server, empty if it is none's
 
 
 NO_FAMILIES: Mapping[str, str] = {}

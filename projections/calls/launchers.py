@@ -14,17 +14,11 @@ from typing import NamedTuple
 
 
 class _LauncherSyntax(NamedTuple):
-    """Syntax of a launcher: which of its words are its own, and where its command begins.
+    """Syntax of a launcher: which of its words are its own, and where its command begins."""
 
-    Attributes:
-        valued: its options that take a value of their own.
-        operands: words of its own before the command.
-        joined: the words of the command are joined into a line for a shell.
-    """
-
-    valued: frozenset[str] = frozenset()
-    operands: int = 0
-    joined: bool = False
+    valued: frozenset[str] = frozenset()  # its options that take a value of their own
+    operands: int = 0  # words of its own before the command
+    joined: bool = False  # the words of the command are joined into a line for a shell
 
 
 def _launcher(valued: str = "", operands: int = 0, *, joined: bool = False) -> _LauncherSyntax:

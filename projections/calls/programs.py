@@ -81,38 +81,25 @@ AnswerCodes = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 class CommandRequest(NamedTuple):
-    """What a command line asks, as far as its failure is judged by it.
+    """What a command line asks, as far as its failure is judged by it."""
 
-    Attributes:
-        answers: exit codes that are answers of it.
-        program: program with a service behind it; empty: none.
-        host: the service, where the line or a rule names it.
-        last: the exit code is that of the program with a service.
-        own_words: another program may speak, so that only the program's own words count.
-    """
-
-    answers: AnswerCodes = ()
-    program: str = ""
-    host: str = ""
-    last: bool = False
-    own_words: bool = False
+    answers: AnswerCodes = ()  # exit codes that are answers of it
+    program: str = ""  # program with a service behind it; empty: none
+    host: str = ""  # the service, where the line or a rule names it
+    last: bool = False  # the exit code is that of the program with a service
+    own_words: bool = False  # another program may speak, so that only the program's own words count
 
 
 NOTHING_ASKED = CommandRequest()
 
 
 class FailureReading(NamedTuple):
-    """What a command line's failure says.
+    """What a command line's failure says."""
 
-    Attributes:
-        answer: it is an answer of the program, and so no failure.
-        kind: the service behind the program is away, or refuses the caller; empty: neither.
-        service: its name: `db.internal:5432`, or with a login of the program's own `gh@github.com`.
-    """
-
-    answer: bool = False
+    answer: bool = False  # it is an answer of the program, and so no failure
+    # the service behind the program is away, or refuses the caller; empty: neither
     kind: Literal["", "away", "refused"] = ""
-    service: str = ""
+    service: str = ""  # its name: `db.internal:5432`, or with a login of the program's own `gh@github.com`
 
 
 NOTHING = FailureReading()

@@ -79,21 +79,13 @@ _SPECIAL = _KEYWORDS | SHELLS | _OTHER_SHELLS | _WRAPPERS.keys()
 
 
 class SimpleCommand(NamedTuple):
-    """Simple command: its words unquoted, without wrappers and assignments.
+    """Simple command: its words unquoted, without wrappers and assignments."""
 
-    Attributes:
-        words: command word first; empty only for a bare assignment or redirection.
-        writes: paths that its redirections write to.
-        privileged: the wrapper that it ran under as somebody else (`sudo`, `doas`); empty if none.
-        name: command word without its directory (`/usr/bin/git` → `git`).
-        then: operator behind it (`|`, `&&`, `||`, `;`, a bracket); at the end of the line a line feed.
-    """
-
-    words: tuple[str, ...]
-    writes: tuple[str, ...]
-    privileged: str
-    name: str = ""
-    then: str = ""
+    words: tuple[str, ...]  # command word first; empty only for a bare assignment or redirection
+    writes: tuple[str, ...]  # paths that its redirections write to
+    privileged: str  # the wrapper that it ran under as somebody else (`sudo`, `doas`); empty if none
+    name: str = ""  # command word without its directory (`/usr/bin/git` → `git`)
+    then: str = ""  # operator behind it (`|`, `&&`, `||`, `;`, a bracket); at the end of the line a line feed
 
 
 def _unquote(word: str) -> str:

@@ -91,27 +91,16 @@ _NARROWING = frozenset(
 
 @dataclass(slots=True)
 class UnfoldedCommand:
-    """Simple command.
+    """Simple command."""
 
-    Attributes:
-        words: command word first, without wrappers and assignments, variables filled in.
-        writes: paths that redirections write to.
-        privileged: the wrapper that makes it run as somebody else, if any.
-        name: command word without its directory.
-        upstream: commands whose output it reads, the nearest first.
-        stdin: text that it reads, where the line gives it.
-        directory: where it runs, as far as the line says; empty if it does not.
-        fetched: a download stands where its command word or program should.
-    """
-
-    words: list[str]
-    writes: list[str] = field(default_factory=list)
-    privileged: str = ""
-    name: str = ""
-    upstream: list[UnfoldedCommand] = field(default_factory=list)
-    stdin: str | None = None
-    directory: str = ""
-    fetched: bool = False
+    words: list[str]  # command word first, without wrappers and assignments, variables filled in
+    writes: list[str] = field(default_factory=list)  # paths that redirections write to
+    privileged: str = ""  # the wrapper that makes it run as somebody else, if any
+    name: str = ""  # command word without its directory
+    upstream: list[UnfoldedCommand] = field(default_factory=list)  # commands whose output it reads, the nearest first
+    stdin: str | None = None  # text that it reads, where the line gives it
+    directory: str = ""  # where it runs, as far as the line says; empty if it does not
+    fetched: bool = False  # a download stands where its command word or program should
 
 
 def steps_of(script: str) -> list[UnfoldedCommand]:

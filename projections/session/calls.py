@@ -63,29 +63,17 @@ def _args_in(raw: Raw | UnsetType) -> Args:
 
 
 class _CallDescription(NamedTuple):
-    """Description of a call by its tool and arguments alone, without most rules.
+    """Description of a call by its tool and arguments alone, without most rules."""
 
-    Attributes:
-        runs: the kind of program that it runs.
-        line: its command line, if it has one.
-        danger: what is dangerous about it, without the rules' own patterns.
-        canonical: its canonical arguments; empty without arguments.
-        fingerprint: of the tool and the canonical arguments.
-        key: its key if it is not dangerous.
-        tool_class: its class where nothing declares one.
-        request: what it asks for.
-        summary: the beginning of that in one line, without secrets.
-    """
-
-    runs: Runs
-    line: CommandLine | None
-    danger: CallDanger
-    canonical: bytes
-    fingerprint: int
-    key: keys.CallKey
-    tool_class: ToolClass
-    request: CallRequest
-    summary: str
+    runs: Runs  # the kind of program that it runs
+    line: CommandLine | None  # its command line, if it has one
+    danger: CallDanger  # what is dangerous about it, without the rules' own patterns
+    canonical: bytes  # its canonical arguments; empty without arguments
+    fingerprint: int  # of the tool and the canonical arguments
+    key: keys.CallKey  # its key if it is not dangerous
+    tool_class: ToolClass  # its class where nothing declares one
+    request: CallRequest  # what it asks for
+    summary: str  # the beginning of that in one line, without secrets
 
 
 def _read(

@@ -32,11 +32,7 @@ _WITHOUT_LINES = frozenset({"empty", "echo"})
 
 
 class ShownLines:
-    """Lines of a result that are not empty and do not echo the request; false without any.
-
-    Attributes:
-        only_echo: whether there is text, but no such line.
-    """
+    """Lines of a result that are not empty and do not echo the request; false without any."""
 
     __slots__ = ("_checksums", "_lines", "only_echo")
 
@@ -44,7 +40,7 @@ class ShownLines:
         """Take lines as they are."""
         self._lines = lines
         self._checksums: list[int] | None = None
-        self.only_echo = only_echo
+        self.only_echo = only_echo  # whether there is text, but no such line
 
     @classmethod
     def of(cls, lines: Sequence[bytes], size: int, request: CallRequest) -> ShownLines:

@@ -24,7 +24,7 @@ from ...rules.rules import BreakerPolicy
 from ...schemas.commands import BreakerClose, BreakerDisable, BreakerForceOpen, BreakerObserve
 from ...schemas.outcomes import CallOutcome, ProbeRequest
 from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, FailureSeverity
-from .state import MAX_FAILING, BreakerRecord, ProbeHolder, may_be_answer
+from .tool_state import MAX_FAILING, BreakerRecord, ProbeHolder, may_be_answer
 
 HEALTH_FAILURES = frozenset(
     {

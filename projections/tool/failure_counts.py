@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ...rules.trust import EscalationRule
 from ..calls.fingerprints import digest
-from .state import MAX_SESSIONS, TrustRecord
+from .tool_state import MAX_SESSIONS, TrustRecord
 
 HOUR_MS = 3_600_000
 

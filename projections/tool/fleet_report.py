@@ -15,7 +15,7 @@ from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState, TrustTrigger
 from . import trust
 from .emitters import TrustCause
-from .state import MAX_USERS, FleetReport, ToolFold, ToolState, TrustRecord
+from .tool_state import MAX_USERS, FleetReport, ToolFold, ToolState, TrustRecord
 
 BUCKETS = 6
 """Number of buckets of the window; the oldest bucket is dropped as a whole."""

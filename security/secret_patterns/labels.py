@@ -13,17 +13,12 @@ LONGEST_BARE = 256
 
 
 class SecretLabel(NamedTuple):
-    """Label before a value, such as `password:`.
+    """Label before a value, such as `password:`."""
 
-    Attributes:
-        words: every match begins with one of these, in lower case.
-        pattern: expression over the text in lower case: label, separator, then the value in one of five groups.
-        foreign: 0: English. 1: a word for a password in another language, 2: one for a key.
-    """
-
-    words: tuple[bytes, ...]
+    words: tuple[bytes, ...]  # every match begins with one of these, in lower case
+    # expression over the text in lower case: label, separator, then the value in one of five groups
     pattern: re.Pattern[bytes]
-    foreign: int = 0
+    foreign: int = 0  # 0: English. 1: a word for a password in another language, 2: one for a key.
 
 
 _SUFFIX = r"(?:[_ -]?(?:key_base|key|value|hash|string|data|id|b64|base64|\d{1,2}))?"

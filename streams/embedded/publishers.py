@@ -27,17 +27,11 @@ BLOCKING = frozenset({"security", "repeated_auth"})
 
 
 class SenderIdentity(NamedTuple):
-    """Sender of events.
+    """Sender of events."""
 
-    Attributes:
-        name: empty for those that share TRUSTFOLD_TOKEN, or need none.
-        workspaces: the only ones it may name; None: all but those `barred`.
-        barred: workspaces of publishers that have a token of their own.
-    """
-
-    name: str = ""
-    workspaces: frozenset[str] | None = None
-    barred: frozenset[str] = frozenset()
+    name: str = ""  # empty for those that share TRUSTFOLD_TOKEN, or need none
+    workspaces: frozenset[str] | None = None  # the only ones it may name; None: all but those `barred`
+    barred: frozenset[str] = frozenset()  # workspaces of publishers that have a token of their own
 
 
 HOOKS = SenderIdentity("hooks")
@@ -57,9 +51,6 @@ def read_publishers(path: Path | None) -> dict[str, SenderIdentity]:
 
     Args:
         path: JSON file `{"NAME": {"token": "…", "workspaces": ["…"]}}`; None for none.
-
-    Raises:
-        ConfigError: the file cannot be used; the message says why, without a token.
     """
     if path is None:
         return {}

@@ -48,11 +48,7 @@ NOBODY = RoleTokens()
 
 
 def check_exposure(host: str, token: str) -> None:
-    """Refuse to listen on a network address without a token.
-
-    Raises:
-        ConfigError: the address is not this machine's and there is no token.
-    """
+    """Refuse to listen on a network address without a token."""
     if not token and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from the network and everyone there could give orders; "

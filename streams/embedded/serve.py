@@ -26,11 +26,7 @@ GRACE_S = 5
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 selects any free one.
-
-    Raises:
-        ConfigError: the address is in use, unknown, or not permitted.
-    """
+    """Return a listening socket; port 0 selects any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)

@@ -292,11 +292,7 @@ async def unhindered(function: Callable[..., T], body: bytes, *arguments: Any) -
 
 
 async def read_body(request: HttpRequest) -> bytes:
-    """Return the decompressed body.
-
-    Raises:
-        HTTPException: 408 too slow, 413 too large, 415 unknown compression, 400 broken compression.
-    """
+    """Return the decompressed body."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip"}:
         raise HTTPException(415, f"content-encoding {encoding!r} is unknown; send gzip, or none")
@@ -332,9 +328,6 @@ def records_of(body: bytes, content_type: str) -> list[bytes]:
     """Split a body into records: one per line, or, declared as `application/json`, one object over several lines.
 
     Larger than any record may be, it is not parsed as one object: that holds the interpreter.
-
-    Raises:
-        HTTPException: 413 too many lines.
     """
     if len(body) <= MAX_BYTES and content_type.partition(";")[0].strip().lower() == "application/json":
         with contextlib.suppress(orjson.JSONDecodeError):

@@ -52,19 +52,12 @@ class RequestRole(StrEnum):
 
 
 class RoleTokens(NamedTuple):
-    """Tokens of the server.
+    """Tokens of the server."""
 
-    Attributes:
-        publisher: token that may publish events and read; empty: all programs of this machine may.
-        operator: token that may do everything; empty: nobody may.
-        local_orders: every publisher may also send commands.
-        own: publishers that have a token of their own, by token.
-    """
-
-    publisher: str = ""
-    operator: str = ""
-    local_orders: bool = False
-    own: Mapping[str, SenderIdentity] = {}
+    publisher: str = ""  # token that may publish events and read; empty: all programs of this machine may
+    operator: str = ""  # token that may do everything; empty: nobody may
+    local_orders: bool = False  # every publisher may also send commands
+    own: Mapping[str, SenderIdentity] = {}  # publishers that have a token of their own, by token
 
     def role_of(self, token: str) -> RequestRole | None:
         """Return the role of a token; None if it is unknown."""

@@ -36,18 +36,13 @@ _ELSEWHERE = "name another store (--store, TRUSTFOLD_DB)"
 
 
 class StoreLocked(StoreError):
-    """Another process runs an engine over this file.
-
-    Attributes:
-        process: its process id as stored.
-        address: its HTTP address; empty if it serves none.
-    """
+    """Another process runs an engine over this file."""
 
     def __init__(self, path: Path, process: str, address: str) -> None:
         super().__init__(path, process, address)
         self.path = path
-        self.process = process
-        self.address = address
+        self.process = process  # its process id as stored
+        self.address = address  # its HTTP address; empty if it serves none
 
     def __str__(self) -> str:
         way = f"ask it with --url {self.address}" if self.address else "wait for it to end"
@@ -125,28 +120,18 @@ class StoredAnswer(NamedTuple):
 
 
 class StoreTransaction(NamedTuple):
-    """Contents of one transaction.
-
-    Attributes:
-        outputs: outputs with the offset of the first; the rest follow on.
-        snapshots: stage, key and snapshot of each touched state; None deletes.
-        positions: next offset of every source topic.
-        requests: token and answer of each request in the batch.
-        republished: offsets of the dead letters that are republished.
-        scopes: new overrides of all scopes; None: unchanged.
-        owners: kind, name and publisher of what is owned from now on.
-    """
+    """Contents of one transaction."""
 
     roots: Sequence[RootRecord]
     first_output: int
-    outputs: Sequence[StageOutput]
-    snapshots: Sequence[tuple[str, bytes, bytes | None]]
-    positions: dict[str, int]
+    outputs: Sequence[StageOutput]  # outputs with the offset of the first; the rest follow on
+    snapshots: Sequence[tuple[str, bytes, bytes | None]]  # stage, key and snapshot of each touched state; None deletes
+    positions: dict[str, int]  # next offset of every source topic
     arrived_ms: int
-    requests: Sequence[tuple[bytes, StoredAnswer]] = ()
-    republished: Sequence[int] = ()
-    scopes: Mapping[str, SettingsOverrides] | None = None
-    owners: Sequence[tuple[str, str, str]] = ()
+    requests: Sequence[tuple[bytes, StoredAnswer]] = ()  # token and answer of each request in the batch
+    republished: Sequence[int] = ()  # offsets of the dead letters that are republished
+    scopes: Mapping[str, SettingsOverrides] | None = None  # new overrides of all scopes; None: unchanged
+    owners: Sequence[tuple[str, str, str]] = ()  # kind, name and publisher of what is owned from now on
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:

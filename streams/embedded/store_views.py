@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from ...projections.emitter import StageOutput
-from ...projections.session.state import SessionState
+from ...projections.session.session_state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.codec import is_valid
@@ -64,42 +64,27 @@ def _like(text: str) -> str:
 
 
 class StoredDecision(NamedTuple):
-    """Decision in its wire form.
+    """Decision in its wire form."""
 
-    Attributes:
-        offset: increases over all outputs, from 1.
-        arrived_ms: wall clock of the causing input, milliseconds; -1 if unknown.
-    """
-
-    offset: int
+    offset: int  # increases over all outputs, from 1
     value: bytes
-    arrived_ms: int
+    arrived_ms: int  # wall clock of the causing input, milliseconds; -1 if unknown
 
 
 class StoredEvent(NamedTuple):
-    """Input event of the log.
+    """Input event of the log."""
 
-    Attributes:
-        seq: sequence number in the log; 0 for an event that the engine appended to its outputs alone.
-        arrived_ms: wall clock, milliseconds; -1 if unknown.
-    """
-
-    seq: int
+    seq: int  # sequence number in the log; 0 for an event that the engine appended to its outputs alone
     value: bytes
-    arrived_ms: int
+    arrived_ms: int  # wall clock, milliseconds; -1 if unknown
 
 
 class CopiedRecord(NamedTuple):
-    """Record of the log or of the outputs.
-
-    Attributes:
-        offset: its `seq` in the log, or its offset in the outputs.
-        arrived_ms: wall clock, milliseconds; -1 if unknown.
-    """
+    """Record of the log or of the outputs."""
 
     topic: str
-    offset: int
-    arrived_ms: int
+    offset: int  # its `seq` in the log, or its offset in the outputs
+    arrived_ms: int  # wall clock, milliseconds; -1 if unknown
     key: bytes | None
     value: bytes | None
 

@@ -54,25 +54,18 @@ class _WaitingRequest(NamedTuple):
 
 
 class EngineWriter:
-    """Owner of the engine while it is served.
-
-    Attributes:
-        reloader: reloads changed rules.
-        busy: whether requests are being folded that are not urgent.
-        committed: number of commits; followers wait for it (`signal`).
-        fault: why the last commit failed; None after a success.
-        heard: callbacks with the new external requests of each commit, called before the listeners.
-        listeners: callbacks with the outputs of each commit, in order, called before the sender gets its receipt.
-    """
+    """Owner of the engine while it is served."""
 
     def __init__(self, engine: EmbeddedEngine, files: RuleFiles | None = None) -> None:
         """Serve an open engine, whose rules come from `files`; `start` begins."""
         self.engine = engine
-        self.reloader = RulesReloader(files, engine.rebase, engine.note_fault)
-        self.busy = False
-        self.committed = 0
-        self.fault: str | None = None
+        self.reloader = RulesReloader(files, engine.rebase, engine.note_fault)  # reloads changed rules
+        self.busy = False  # whether requests are being folded that are not urgent
+        self.committed = 0  # number of commits; followers wait for it (`signal`)
+        self.fault: str | None = None  # why the last commit failed; None after a success
+        # callbacks with the new external requests of each commit, called before the listeners
         self.heard: list[Callable[[Sequence[SubmitRequest]], None]] = []
+        # callbacks with the outputs of each commit, in order, called before the sender gets its receipt
         self.listeners: list[Callable[[Sequence[StageOutput]], None]] = []
         self._waiting: asyncio.Queue[None] = asyncio.Queue()  # one entry for each request in the lanes
         self._urgent: deque[_WaitingRequest] = deque()

@@ -17,7 +17,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from ...errors import ConfigError
 
 if TYPE_CHECKING:
-    from .settings import KafkaSettings
+    from .kafka_settings import KafkaSettings
 
 PATIENCE_S = 5.0
 """Seconds for a broker to accept a connection and answer."""

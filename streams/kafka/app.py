@@ -11,13 +11,13 @@ import faust
 
 from .backpressure import POLLS
 from .engine import WorkerEngine
+from .kafka_settings import KafkaSettings
 from .lane import BatchConsumer, BatchTransport, PollSchema
 from .logs import quieten
 from .metrics import LaneMetrics
 from .monitor import EngineMonitor
 from .records import LEAVE_S, bounded
 from .recovery import LaneTables, StateTable
-from .settings import KafkaSettings
 from .stages import KafkaTopology, default_topology
 from .ticks import run_ticks
 
@@ -32,13 +32,9 @@ METADATA_AGE_MS = 30_000
 
 
 class TrustfoldApp(faust.App):
-    """Faust app with an engine.
+    """Faust app with an engine."""
 
-    Attributes:
-        engine: owner of the partitions.
-    """
-
-    engine: WorkerEngine
+    engine: WorkerEngine  # owner of the partitions
     mundane_level = "debug"
 
     def _create_directories(self) -> None:

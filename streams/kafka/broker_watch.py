@@ -20,7 +20,7 @@ from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 
 from .faults import WorkerFault, is_refusal
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .topic_metadata import TopicDescription, TopicMetadata, described
 
 log = logging.getLogger(__name__)

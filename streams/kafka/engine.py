@@ -32,13 +32,13 @@ from .changelog import ChangelogPartitions, PartitionFenced
 from .checkpoint import CheckpointSuperseded, CheckpointWriter, LostGroup
 from .faults import WorkerFault, describe, is_expected, is_passing
 from .fold_budget import FoldBudget
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
 from .order import MergeOrder, commit_note
 from .outputs import OutputWriter
 from .publisher_faults import KeySamples
 from .recovery import StateTable
 from .rulebook import RULES_KEY, TaskRules, WorkerRules
-from .settings import KafkaSettings
 from .spans import WorkerSpans
 from .stages import KafkaTopology
 from .store import PartitionStore
@@ -204,11 +204,7 @@ class WorkerEngine:
             self.writer.put(outputs, task.partition, batch.reached)
 
     def _outputs_of(self, topic: str, task: PartitionTask, batch: PartitionBatch) -> list[StageOutput]:
-        """Fold a batch.
-
-        Raises:
-            WorkerFault: a fault outside of the folds, with the record's place.
-        """
+        """Fold a batch."""
         outputs: list[StageOutput] = []
         try:
             for refused, records in self.budget.parts(batch.tp, batch.records):

@@ -44,15 +44,11 @@ _STACK_LINES = 4
 
 
 class FoldBudget:
-    """Budget of processor time of each record.
-
-    Attributes:
-        offset: offset of the record that was taken last.
-    """
+    """Budget of processor time of each record."""
 
     def __init__(self, seconds: float) -> None:
         """Limit each record to these seconds, once started."""
-        self.offset = -1
+        self.offset = -1  # offset of the record that was taken last
         self._seconds = seconds
         self._place: mmap.mmap | bytearray = bytearray(_PLACE_BYTES)
         self._ended: dict[str, int] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from ..probe_server import HealthProbe, ProbeServer
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 
 if TYPE_CHECKING:
     from .engine import WorkerEngine

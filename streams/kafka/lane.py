@@ -210,18 +210,14 @@ class LaneThread(driver.AIOKafkaConsumerThread):
 
 
 class BatchConsumer(driver.Consumer):
-    """Faust's aiokafka consumer with the lane in place of its per-record loop.
-
-    Attributes:
-        ends: log ends of the source partitions when they were put to their offsets.
-    """
+    """Faust's aiokafka consumer with the lane in place of its per-record loop."""
 
     mundane_level = "debug"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As Faust calls it; the engine hangs on the app."""
         self._done: dict[TP, int] = {}
-        self.ends: dict[TP, int] = {}
+        self.ends: dict[TP, int] = {}  # log ends of the source partitions when they were put to their offsets
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> LaneThread:
@@ -549,11 +545,7 @@ class LaneProducer(driver.Producer):
 
     @property
     def client(self) -> Any:
-        """The running aiokafka producer.
-
-        Raises:
-            faust.exceptions.NotReady: it is not running.
-        """
+        """The running aiokafka producer."""
         return self._ensure_producer()
 
     async def renew(self) -> None:

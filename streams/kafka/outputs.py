@@ -19,9 +19,9 @@ from faust.types import TP
 
 from ...projections.emitter import StageOutput
 from ...schemas.envelope import output_headers
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
 from .outputs_in_flight import OutputsInFlight
-from .settings import KafkaSettings
 
 ROUND = 2_000
 """Outputs after which the event loop gets a turn before more are sorted into batches; about 10 ms."""

@@ -21,9 +21,9 @@ from ...schemas.codec import decode_command
 from ...schemas.events import epoch_ms
 from .access import hidden_topics_error, unreachable
 from .broker_queries import hidden_topics
+from .kafka_settings import KafkaSettings
 from .outputs import partition_of
 from .records import STOP_S, bounded, command_key
-from .settings import KafkaSettings
 from .topics import TimeLimits, time_limits
 
 LINGER_S = 0.2
@@ -39,16 +39,11 @@ SHOWN = 20
 
 @dataclass(slots=True)
 class PublishProgress:
-    """Progress of a publication.
+    """Progress of a publication."""
 
-    Attributes:
-        sent: acknowledged lines.
-        refused: lines without a record key; they are not sent.
-        reasons: number and reason of the first refused lines; blank lines count.
-    """
-
-    sent: int = 0
-    refused: int = 0
+    sent: int = 0  # acknowledged lines
+    refused: int = 0  # lines without a record key; they are not sent
+    # number and reason of the first refused lines; blank lines count
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
 

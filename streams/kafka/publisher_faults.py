@@ -57,11 +57,7 @@ def mistake_of(key: bytes | None, value: bytes | None, partition: int, partition
 
 
 class KeySamples:
-    """Samples of the records of `events` that a worker folds.
-
-    Attributes:
-        mistakes: samples by kind of mistake; of another partitioner only if some publishers use it and others do not.
-    """
+    """Samples of the records of `events` that a worker folds."""
 
     def __init__(self, partitions: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without samples; `clock` returns monotonic seconds."""
@@ -71,6 +67,7 @@ class KeySamples:
         self._at_home = False
         self._elsewhere = 0
         self._logged: dict[str, float] = {}
+        # samples by kind of mistake; of another partitioner only if some publishers use it and others do not
         self.mistakes: Counter[str] = Counter()
 
     def look(self, topic: str, partition: int, record: Any) -> None:

@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
 from ...schemas.commands import Command
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .topic_metadata import describe
 
 log = logging.getLogger(__name__)
@@ -225,11 +225,7 @@ async def connected_consumer(
 
 
 async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
-    """Return the numbers of a topic's partitions.
-
-    Raises:
-        ConfigError: the topic does not exist.
-    """
+    """Return the numbers of a topic's partitions."""
     async with connected_admin(settings) as admin:
         found = (await describe(admin._client, [topic])).topics[topic]
     if found.partitions:

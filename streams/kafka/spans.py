@@ -27,11 +27,7 @@ class WorkerSpans:
     """Creates the spans of one worker."""
 
     def __init__(self, ratio: float, group: str) -> None:
-        """Sample a share `ratio` of the traces, above 0 and up to 1.
-
-        Raises:
-            ConfigError: OpenTelemetry is not installed.
-        """
+        """Sample a share `ratio` of the traces, above 0 and up to 1."""
         try:
             from opentelemetry import trace  # noqa: PLC0415 - an extra
             from opentelemetry.context import Context  # noqa: PLC0415

@@ -36,11 +36,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ProcessWatchdog:
-    """Thread that ends the process.
-
-    Attributes:
-        reason: why the worker failed; the last line of the log.
-    """
+    """Thread that ends the process."""
 
     def __init__(self, limit: float, failed: int) -> None:
         """Create a watchdog.
@@ -49,7 +45,7 @@ class ProcessWatchdog:
             limit: seconds between the first signal or failure and the end of the process.
             failed: exit code of an end that was not orderly.
         """
-        self.reason = ""
+        self.reason = ""  # why the worker failed; the last line of the log
         self._limit = limit
         self._code = self._failed = failed
         self._deadline: float | None = None

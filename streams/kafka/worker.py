@@ -19,9 +19,9 @@ from .access import run_client
 from .app import TrustfoldApp, make_app
 from .faults import describe, is_expected
 from .health import probe_of, probe_port
+from .kafka_settings import KafkaSettings
 from .logs import start_log
 from .records import bounded
-from .settings import KafkaSettings
 from .stages import KafkaTopology
 from .topics import TopicDifference, check_topics
 from .watchdog import ProcessWatchdog

@@ -18,7 +18,7 @@ import pytest
 from command_line import Up, environment, trustfold, up
 from recorded import small_event
 from trustfold import __version__
-from trustfold.cli.clients.base import ServerIdentity
+from trustfold.cli.clients.client import ServerIdentity
 from trustfold.cli.origin import ProcessInfo, _parents_in, agent_behind, order_of_an_agent
 from trustfold.cli.service import UserService
 from trustfold.cli.uninstall import _program_removal

@@ -19,7 +19,7 @@ from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends import memory
 from trustfold.guard.backends.base import EventBuffer
-from trustfold.guard.backends.engine import _started
+from trustfold.guard.backends.engine_process import _started
 from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.metrics import EVENTS, GuardMetrics
 from trustfold.guard.settings import ENVIRONMENT

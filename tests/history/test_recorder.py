@@ -14,8 +14,8 @@ from recorded import ARRIVED, DAY_MS, one, record, rows, small_event, told
 from story import Story
 from trustfold.errors import ConfigError
 from trustfold.history import parquet
-from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
+from trustfold.history.history_error import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.projections.calls.signatures import telling_line
 from trustfold.rules.calls import ToolRules

@@ -81,17 +81,11 @@ _WINDOW = CatalogueQuestion(
 
 
 class QuestionQuery(NamedTuple):
-    """Parsed query string of a question.
+    """Parsed query string of a question."""
 
-    Attributes:
-        narrowing: time range and filters.
-        page: page of the table, from 1.
-        rows: rows per page.
-    """
-
-    narrowing: PageFilters
-    page: int
-    rows: int
+    narrowing: PageFilters  # time range and filters
+    page: int  # page of the table, from 1
+    rows: int  # rows per page
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> QuestionQuery:
@@ -101,21 +95,13 @@ class QuestionQuery(NamedTuple):
 
 
 class AnswerPage(NamedTuple):
-    """One page of an answer.
+    """One page of an answer."""
 
-    Attributes:
-        answer: answer with only the rows of this page.
-        picture: rows of the plot: those of all pages up to this one.
-        total: number of rows on all pages.
-        last: number of the last page.
-        at: time of the answer.
-    """
-
-    answer: QuestionAnswer
-    picture: QuestionAnswer
-    total: int
-    last: int
-    at: datetime
+    answer: QuestionAnswer  # answer with only the rows of this page
+    picture: QuestionAnswer  # rows of the plot: those of all pages up to this one
+    total: int  # number of rows on all pages
+    last: int  # number of the last page
+    at: datetime  # time of the answer
 
 
 def meant(name: str, narrowing: PageFilters) -> tuple[CatalogueQuestion, HistoryFilters]:

@@ -29,10 +29,10 @@ from ...schemas.events import Event
 from ...schemas.public_state import DecisionBase
 from ...streams.kafka.access import RIGHTS_ERRORS, missing_right_error
 from ...streams.kafka.feed import ALL, FollowedRecord, TopicFeed
+from ...streams.kafka.kafka_settings import KafkaSettings
 from ...streams.kafka.lag import WorkersLag, standing_of
 from ...streams.kafka.outputs import partition_of
 from ...streams.kafka.records import OutgoingRecord, StoredRecord, command_key, ended, partitions_of, read, write
-from ...streams.kafka.settings import KafkaSettings
 from .current_state import OutputRecord, StateBoard, place_in_words
 from .recorded_events import RecordedEvents
 from .source import DataFreshness, PlacedRecord, Record, SearchResult, foreign_history, topic_of, wrong_clocks

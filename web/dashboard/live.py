@@ -52,15 +52,11 @@ MAX_TOPICS = 16
 
 
 class StreamHub:
-    """All open streams of one process.
-
-    Attributes:
-        stopping: the streams end.
-    """
+    """All open streams of one process."""
 
     def __init__(self, board: StateBoard) -> None:
         """Publish the changes of a board."""
-        self.stopping = False
+        self.stopping = False  # the streams end
         self._watched = board.watched
         board.listeners.append(self.notify)
         self._boot = token_hex(4)

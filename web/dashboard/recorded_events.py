@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from ...errors import ConfigError, TrustfoldError
-from ...history.errors import HistoryError, unreadable
 from ...history.files import APPENDED_PARTITION, source_of
+from ...history.history_error import HistoryError, unreadable
 from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import TimelineEntries
 from ...projections.incidents import NOTHING
@@ -55,14 +55,10 @@ AT_ONCE = 2
 
 
 class _ThreadCatalogue(local):
-    """The catalogue of a thread; None before its first query.
-
-    Attributes:
-        topics: folders of recorded topics when it was opened.
-    """
+    """The catalogue of a thread; None before its first query."""
 
     connection: duckdb.DuckDBPyConnection | None = None
-    topics: frozenset[Path] = frozenset()
+    topics: frozenset[Path] = frozenset()  # folders of recorded topics when it was opened
 
 
 class RecordedEvents:

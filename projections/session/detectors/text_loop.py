@@ -46,12 +46,6 @@ class TextLoop(PatternDetector, array_like=True):
     Ends with a message that repeats another text or none, with a result that brings news, and with anybody who speaks.
 
     Known false alarms: none seen.
-
-    Attributes:
-        said: number of occurrences by digest of the block, most recent last.
-        event_ids: ids of the latest messages that repeated a block.
-        since_ms: time of the first block, milliseconds.
-        repeated: digest of the block that the latest message repeated; 0 none.
     """
 
     pattern = PatternType.TEXT_LOOP
@@ -66,10 +60,10 @@ class TextLoop(PatternDetector, array_like=True):
     )
     ended_by_progress = True
 
-    said: dict[int, int] = {}
-    event_ids: list[str] = []
-    since_ms: int = 0
-    repeated: int = 0
+    said: dict[int, int] = {}  # number of occurrences by digest of the block, most recent last
+    event_ids: list[str] = []  # ids of the latest messages that repeated a block
+    since_ms: int = 0  # time of the first block, milliseconds
+    repeated: int = 0  # digest of the block that the latest message repeated; 0 none
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the latest message repeats a different block or none."""

@@ -9,7 +9,6 @@ import pytest
 from fixed_rules import TO_OPEN, Rules
 from recorded import lines_of, replayed
 from story import Story
-from trustfold.history.sessions.calls import CallVerdict, TimelineCall
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
 from trustfold.history.sessions.timeline import (
@@ -22,6 +21,7 @@ from trustfold.history.sessions.timeline import (
     TimelineMessage,
     timeline,
 )
+from trustfold.history.sessions.timeline_calls import CallVerdict, TimelineCall
 from trustfold.projections.topology import DECISION_TOPICS
 
 SEARCH = {"query": "flights"}

@@ -26,15 +26,10 @@ _POLL_S = 0.05
 
 @dataclass(slots=True)
 class EngineThread:
-    """A running engine.
+    """A running engine."""
 
-    Attributes:
-        url: address of its HTTP server.
-        process: the process, if this guard started it.
-    """
-
-    url: str
-    process: subprocess.Popen[bytes] | None = None
+    url: str  # address of its HTTP server
+    process: subprocess.Popen[bytes] | None = None  # the process, if this guard started it
 
     def stop(self) -> None:
         """Stop the process if this guard started it; acknowledged events are in its store."""

@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..history.errors import HistoryFull
 from ..history.files import APPENDED_PARTITION, store_source
+from ..history.history_error import HistoryFull
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import PartitionRecorder
 from ..projections.topology import DECISION_TOPICS

@@ -24,9 +24,9 @@ from threading import Lock
 import duckdb
 
 from .catalogue import ADDED, OF_CALLS, RowQueries, install, transaction
-from .errors import unreadable
 from .files import DataFile, counted, data_files
 from .filters import EVERYTHING, HistoryFilters
+from .history_error import unreadable
 from .older_calls import of_events, older_calls
 from .parquet import COLUMNS, READ_COLUMNS, no_rows
 

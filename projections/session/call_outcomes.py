@@ -33,7 +33,7 @@ from ...schemas.standings import ModelBehaved
 from ...schemas.vocabulary import GUARD_REFUSAL, CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
 from ...security.redaction import redact_text
 from ..calls.classify import MAX_MESSAGE_CHARS, RawFailure, classify
-from ..calls.errors import MAX_TYPE_CHARS
+from ..calls.error_words import MAX_TYPE_CHARS
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
 from ..calls.signatures import signature
 from .appended import is_appended

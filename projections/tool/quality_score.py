@@ -27,7 +27,7 @@ from ...schemas.vocabulary import FailureSeverity, QualitySeverity
 from ..calls.classify import by_message
 from ..emitter import time_or_none
 from ..scenario import TAG_PREFIX, content_words, name_words
-from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, QualityRecord, ToolFold, ToolState, WordRecord
+from .tool_state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, QualityRecord, ToolFold, ToolState, WordRecord
 
 AVAILABILITY = frozenset(
     {FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT, FailureSeverity.PERMISSION, FailureSeverity.REPEATED_AUTH}

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import duckdb
 
 from ...projections.calls.keys import tool_of_key
-from .incidents import FoldIncident
+from .fold_incidents import FoldIncident
 
 ANSWERS = ("not_found", "invalid_input", "validation")
 """Severities of failures that are not the tool's fault: it ran and returned an error."""
@@ -45,19 +45,12 @@ _COLUMNS = {"key": "failure_key", "tool": "tool_name", "service": "service", "ti
 
 
 class CallPlace(NamedTuple):
-    """Call that an event belongs to.
+    """Call that an event belongs to."""
 
-    Attributes:
-        session: session of the event.
-        call_id: id of its call; empty if it has none.
-        tool: tool of its call; empty if it has none.
-        number: number of its call, or of the last call before it, in the session from 1; 0: before the first.
-    """
-
-    session: str
-    call_id: str
-    tool: str
-    number: int
+    session: str  # session of the event
+    call_id: str  # id of its call; empty if it has none
+    tool: str  # tool of its call; empty if it has none
+    number: int  # number of its call, or of the last call before it, in the session from 1; 0: before the first
 
 
 def places(connection: duckdb.DuckDBPyConnection, events: Collection[str]) -> dict[str, CallPlace]:
