@@ -214,8 +214,8 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: EventConte
     _emit_call(event, call, judged, (end,), more, ctx)
 
 
+# Fields shared by the records of all scopes of a call: verdict, duration, rare fields, (service, domain, kind)
 _Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, Any]]
-"""Fields shared by the records of all scopes of a call: verdict, duration, rare fields, (service, domain, kind)."""
 
 
 def _emit_call(
