@@ -20,8 +20,8 @@ from .options import json_option, with_target
 from .render import console, write_json
 from .terminal import GOOD, QUIET, lined_table, note_unreadable
 
+# Fields that `behavior --compare` shows side by side
 MEASURES = ("turns", "stalled_turns", "stall_rate", "nudges_sent", "nudges_effective", "nudge_effectiveness")
-"""Fields that `behavior --compare` shows side by side."""
 
 
 def is_profile(state: PublicState) -> bool:
@@ -141,6 +141,7 @@ NOTHING = Text(
 )
 NO_TURNS = Text("No turn has ended yet: publish `turn.started` and `turn.ended`, or stall rates stay empty.", QUIET)
 
+# Of a comparison: title, field, and whether a larger value is better (1), worse (-1) or neither (0)
 _ROWS = (
     ("Turns", "turns", 0),
     ("Stalled turns", "stalled_turns", 0),
@@ -149,7 +150,6 @@ _ROWS = (
     ("Helped", "nudges_effective", 0),
     ("Nudges that helped", "nudge_effectiveness", 1),
 )
-"""Of a comparison: title, field, and whether a larger value is better (1), worse (-1) or neither (0)."""
 
 
 def profiles_table(profiles: Sequence[ModelUpdated]) -> RenderableType:

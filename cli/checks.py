@@ -23,11 +23,10 @@ from ..schemas.decision_text import DecisionLine, TextTone, counted
 from ..schemas.events import ToolCallStarted, epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 
-CHECKS = "checks"
-"""Topic name of the outputs that are checks; no broker has it."""
+CHECKS = "checks"  # Topic name of the outputs that are checks; no broker has it
 
+# A session clock further ahead of all others is ignored until another session's clock reaches it too
 MAX_JUMP_MS = 30 * 86_400_000
-"""A session clock further ahead of all others is ignored until another session's clock reaches it too."""
 
 
 class GuardVerdict(StrEnum):

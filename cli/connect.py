@@ -36,13 +36,13 @@ from .origin import refuse_agents
 from .render import echo, note, note_any
 from .service import UserService
 
+# Manual steps that remain for the user, by agent
 NEXT_STEP = {
     "codex": "Codex asks once before it runs new hooks: start `codex`, type /hooks and trust them "
     "(`codex exec` skips them until then)",
     "gemini": "in a project's own settings hooks run only where the folder is trusted",
     "copilot": "in a project's own folder hooks run only where the folder is trusted",
 }
-"""Manual steps that remain for the user, by agent."""
 
 BACKUP = ".before-trustfold"
 

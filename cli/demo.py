@@ -40,14 +40,9 @@ from .render import console, data
 from .status import overview_table
 from .terminal import BAD, CLOCK_WIDTH, GOOD, QUIET, WARN, timed
 
-WIDEST = 100
-"""Width in columns; longer lines are hard to read."""
-
-LONG = timedelta(minutes=5)
-"""Shortest pause that is printed."""
-
-NAME_WIDTH = 9
-"""Width in characters of the labels before each fact: `why`, `platform`."""
+WIDEST = 100  # Width in columns; longer lines are hard to read
+LONG = timedelta(minutes=5)  # Shortest pause that is printed
+NAME_WIDTH = 9  # Width in characters of the labels before each fact: `why`, `platform`
 
 INTRO = (
     "trustfold folds the events of an agent's tool calls into decisions: is this tool healthy, may it run without "
@@ -63,8 +58,7 @@ NEXT = (
 )
 
 
-EVENTS = "demo.ndjson"
-"""File of the scripted events; `tests/support/demo_script.py` writes it."""
+EVENTS = "demo.ndjson"  # File of the scripted events; `tests/support/demo_script.py` writes it
 
 
 class DemoChapter(NamedTuple):

@@ -28,6 +28,7 @@ from .clients.http import HttpTarget
 from .connect import ConnectionFile, double_count_warning
 from .service import UserService
 
+# Libraries whose version is told, and the extra that brings each
 LIBRARIES = {
     "aiokafka": "kafka",
     "faust-streaming": "kafka",
@@ -37,11 +38,9 @@ LIBRARIES = {
     "uvicorn": "web",
     "prometheus-client": "metrics",
 }
-"""Libraries whose version is told, and the extra that brings each."""
 
 
-LOW_BYTES = 1 << 30
-"""Free space in bytes below which a disk counts as nearly full: an hour of a busy deployment."""
+LOW_BYTES = 1 << 30  # Free space in bytes below which a disk counts as nearly full: an hour of a busy deployment
 
 
 LOW_SHARE = 0.05
@@ -51,10 +50,8 @@ class CheckStatus(StrEnum):
     """Status of a check."""
 
     OK = "ok"
-    NOTE = "note"
-    """Works, with a remark."""
-    SKIPPED = "skipped"
-    """Could not be checked, or there is nothing to check."""
+    NOTE = "note"  # Works, with a remark
+    SKIPPED = "skipped"  # Could not be checked, or there is nothing to check
     FIX = "fix"
 
 
@@ -290,5 +287,5 @@ def is_for_kafka(name: str) -> bool:
     return name.startswith(("TRUSTFOLD_SASL_", "TRUSTFOLD_SSL_", "TRUSTFOLD_SECURITY_"))
 
 
+# Names of all variables that trustfold reads
 KNOWN_VARIABLES = frozenset({*ENVIRONMENT, *GUARD, *WORKER, "TRUSTFOLD_REDACT_EMAILS", "TRUSTFOLD_KAFKA_HOME"})
-"""Names of all variables that trustfold reads."""

@@ -37,8 +37,7 @@ FORMATS = (
     "opencode",
     "pi",
 )
-DETECTION_LINES = 400
-"""Number of lines read to detect a format."""
+DETECTION_LINES = 400  # Number of lines read to detect a format
 
 
 @click.command("import")
@@ -133,8 +132,7 @@ def _session_of(event: bytes) -> bytes:
     return event[at : event.find(b'"', at + 14)]
 
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj")
-"""Suffixes of the files read from a directory, each also with `.gz`."""
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj")  # Suffixes of the files read from a directory, each also with `.gz`
 
 _DETECTION_BYTES = 65_536
 _TIME = re.compile(rb'"(?:timestamp|created_at|start_time|startTimeUnixNano)"\s*:\s*"?([^",}\s]{4,40})')

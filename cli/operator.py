@@ -361,6 +361,7 @@ def _send(
     order.send([command], otherwise=f"{about} in workspace {workspace}: {_UNMOVED[kind]}")
 
 
+# Messages for orders that change no state, but may change how the state is enforced
 _UNMOVED: dict[type[KeyCommand], str] = {
     TrustApprove: "one call is approved, unless another key or circuit stops it, or the key is blocked",
     ToolRemove: "it was already removed",
@@ -370,7 +371,6 @@ _UNMOVED: dict[type[KeyCommand], str] = {
     BreakerDisable: "it was already closed; from now on nothing is counted or refused",
     BreakerObserve: "its state is unchanged; from now on it counts and reports, but refuses nothing",
 }
-"""Messages for orders that change no state, but may change how the state is enforced."""
 
 _OF_CIRCUITS = (BreakerForceOpen, BreakerClose, BreakerDisable, BreakerObserve)
 

@@ -18,8 +18,7 @@ from .replay import check_files, damaged
 from .service import UserService
 
 LINES_PER_REQUEST = 1000
-BYTES_PER_REQUEST = 8 * 1024 * 1024
-"""Size of a request in bytes: half of the server's limit."""
+BYTES_PER_REQUEST = 8 * 1024 * 1024  # Size of a request in bytes: half of the server's limit
 
 
 @click.command()

@@ -31,11 +31,10 @@ from .render import console, data, note, note_any, output_file
 from .terminal import STYLES, ProgressBar
 
 DEAD_LETTERS = "dead-letters"
+# Topics that a replay can print; `events` are those the engine emits itself (calls past their deadline)
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
-"""Topics that a replay can print; `events` are those the engine emits itself (calls past their deadline)."""
 
-SHOWN = 100
-"""Default number of decisions printed for people; `--json` prints all."""
+SHOWN = 100  # Default number of decisions printed for people; `--json` prints all
 
 
 class _WithOptionalSpeed(click.Command):
@@ -266,8 +265,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-SESSION_WIDTH = 12
-"""Characters shown of a session's id."""
+SESSION_WIDTH = 12  # Characters shown of a session's id
 
 
 class RowPrinter:

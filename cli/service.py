@@ -34,8 +34,7 @@ UNIT = "trustfold.service"
 HOST = "127.0.0.1"
 START_S = 30.0
 
-STOP_S = 15.0
-"""Seconds that a server may take to finish its requests."""
+STOP_S = 15.0  # Seconds that a server may take to finish its requests
 
 _UNIT_TEXT = """[Unit]
 Description=trustfold: decisions about the tool calls of this user's agents
@@ -51,8 +50,8 @@ WantedBy=default.target
 """
 
 
+# Escapes of special characters in the quoted command of a unit
 _ESCAPED = str.maketrans({"%": "%%", "$": "$$", '"': r"\"", "\\": r"\\"})
-"""Escapes of special characters in the quoted command of a unit."""
 
 
 def unit_text(environment: Path, command: Sequence[str]) -> str:

@@ -28,12 +28,12 @@ from .quality import models_table
 from .render import console, echo, note, note_any, write_json
 from .terminal import lined_table
 
+# Levels that commands can write, by name
 SAVED = {
     SettingLevel.WORKSPACE.value: SettingLevel.WORKSPACE,
     SettingLevel.USER.value: SettingLevel.USER,
     SettingLevel.SESSION.value: SettingLevel.SESSION,
 }
-"""Levels that commands can write, by name."""
 
 
 class SettingsPlace(NamedTuple):
@@ -91,13 +91,13 @@ class SettingsPlace(NamedTuple):
                 note(f"{name} of the {above} takes precedence while it is set there")
 
 
+# Decorator: adds the options that select the target and the owner of the settings
 scope_options = combined(
     target_options,
     workspace_option(f"Workspace to use. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]"),
     click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: your login name]"),
     click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
 )
-"""Decorator: adds the options that select the target and the owner of the settings."""
 
 
 def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> SettingsPlace:
@@ -130,8 +130,8 @@ def policy_deviations(policy: Mapping[str, Any], before: str = "") -> str:
     return f"{before}{found}" if found else ""
 
 
+# Names in the table of levels that are not shown under their own name
 _SHOWN = {SettingLevel.SESSION: "session (override)", SettingLevel.USER: "user (default)"}
-"""Names in the table of levels that are not shown under their own name."""
 
 
 @click.group(invoke_without_command=True)

@@ -23,8 +23,8 @@ from .sql_answers import TABLES, WRITERS, Form, answered, form_of, is_command, p
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+# SQL shells in order of preference, and the option with which each opens a file without writing to it
 SHELLS = {"harlequin": "--read-only", "duckdb": "-readonly"}
-"""SQL shells in order of preference, and the option with which each opens a file without writing to it."""
 
 
 @click.command()

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 Form = Literal["table", "json", "csv", "parquet"]
 Write = Callable[[BinaryIO, Sequence[str], Iterable[Sequence[Sequence[Any]]]], None]
 
-SHOWN = 200
-"""Maximum rows of a table; --json and --csv write all."""
+SHOWN = 200  # Maximum rows of a table; --json and --csv write all
+DONE = ["Success"]  # Columns that DuckDB returns for a statement without an answer, such as SET
 
-DONE = ["Success"]
-"""Columns that DuckDB returns for a statement without an answer, such as SET."""
-
+# Output format by file name suffix
 FORMS: dict[str, Form] = {
     ".csv": "csv",
     ".json": "json",
@@ -40,7 +38,6 @@ FORMS: dict[str, Form] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-"""Output format by file name suffix."""
 
 
 def form_of(file: Path) -> Form:
@@ -147,8 +144,7 @@ def _bare(statement: str) -> str:
 
 TABLES, COLUMNS, ASK = ".tables", ".columns", ".ask"
 
-LIMIT = 20
-"""Maximum rows of a question's answer."""
+LIMIT = 20  # Maximum rows of a question's answer
 
 Answer = tuple[Sequence[str], Sequence[Sequence[Any]], str]
 

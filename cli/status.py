@@ -40,17 +40,10 @@ from .render import ExitCode, console, echo, note, write_json
 from .service import UserService
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table, note_unreadable
 
-HISTORY = 20
-"""Number of decisions shown with --include-history, and by `trustfold reliability history`."""
-
-MOST_DECISIONS = 1_000
-"""Largest number of decisions shown."""
-
-MAX_INCIDENTS = 50
-"""Maximum number of incidents shown."""
-
-MAX_WITHHELD = 10
-"""Maximum number of shown answers that were withheld in shadow mode."""
+HISTORY = 20  # Number of decisions shown with --include-history, and by `trustfold reliability history`
+MOST_DECISIONS = 1_000  # Largest number of decisions shown
+MAX_INCIDENTS = 50  # Maximum number of incidents shown
+MAX_WITHHELD = 10  # Maximum number of shown answers that were withheld in shadow mode
 
 
 @click.command()
@@ -290,8 +283,7 @@ def overview_table(
     return Group(Text("Reliability Status", "bold"), *([table] if rows else []), *(Text(line, QUIET) for line in lines))
 
 
-_Row = tuple[str, KeyText, Text, str, Text]
-"""Workspace or user, key, state, failures, and what leads back."""
+_Row = tuple[str, KeyText, Text, str, Text]  # Workspace or user, key, state, failures, and what leads back
 
 
 def _incident_row(one: Record, parts: Sequence[PublicState], now: datetime) -> _Row:

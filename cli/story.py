@@ -20,8 +20,7 @@ from .options import json_option, target_options
 from .render import console, write_json
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, timed
 
-SHOWN = 200
-"""Default number of entries shown."""
+SHOWN = 200  # Default number of entries shown
 
 
 @click.command()

@@ -28,11 +28,8 @@ from .render import ExitCode, note
 if TYPE_CHECKING:
     from ..ingest.growing_files import FileFollower
 
-LOOK_S = 1.0
-"""Seconds between two polls of the files."""
-
-LONGEST_WAIT_S = 30.0
-"""Longest pause in seconds between two attempts to publish while the target does not answer."""
+LOOK_S = 1.0  # Seconds between two polls of the files
+LONGEST_WAIT_S = 30.0  # Longest pause in seconds between two attempts to publish while the target does not answer
 
 
 class PublishOutcome(NamedTuple):
@@ -42,8 +39,8 @@ class PublishOutcome(NamedTuple):
     left_out: int = 0
 
 
+# Function that publishes events; it leaves out sessions that hooks report, which would count twice
 Publish = Callable[[Sequence[bytes]], PublishOutcome]
-"""Function that publishes events; it leaves out sessions that hooks report, which would count twice."""
 
 
 @click.command()

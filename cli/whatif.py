@@ -28,24 +28,19 @@ if TYPE_CHECKING:
     from ..history.whatif.compare import ComparisonResult
     from ..history.whatif.rules_replay import PresentRules, RecordedInputs
 
+# Time folded before `--since` to restore state shared by sessions: the longest default window is an hour, an escalation
+# lasts a day at most. Sessions, commands and settings are folded from their beginning.
 WARM_UP = timedelta(days=1)
-"""Time folded before `--since` to restore state shared by sessions: the longest default window is an hour,
-an escalation lasts a day at most. Sessions, commands and settings are folded from their beginning."""
 
-EXAMPLES = 3
-"""Default number of examples of each kind of decision."""
+EXAMPLES = 3  # Default number of examples of each kind of decision
+ROWS = 20  # Default number of streaks and incidents shown
+INTERRUPTED = "were folded; nothing is shown"  # End of the note after Ctrl-C
 
-ROWS = 20
-"""Default number of streaks and incidents shown."""
-
-INTERRUPTED = "were folded; nothing is shown"
-"""End of the note after Ctrl-C."""
-
+# Queries of the catalogue that a comparison reads
 _READS = (
     "events decisions tool_calls recorded_events recorded_commands recorded_settings recorded_rules "
     "recorded_outcomes recorded_standings recorded_from"
 )
-"""Queries of the catalogue that a comparison reads."""
 
 
 class ReplayInputs(NamedTuple):

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-_LOOK_S = 1.0
-"""Seconds between two checks whether the loop that serves a blocked thread was closed."""
+_LOOK_S = 1.0  # Seconds between two checks whether the loop that serves a blocked thread was closed
 
 _CLOSED = "this guard was closed while a call was running; close it when all calls have ended"
 

@@ -35,21 +35,20 @@ from ..schemas.tool_envelopes import ResultError
 from ..schemas.vocabulary import BreakerState, FailureSeverity
 from .json_view import kind_of, text_of
 
+# Retriable HTTP statuses; every other one from 400 is final
 RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Retriable HTTP statuses; every other one from 400 is final."""
 
 _RETRIABLE_SEVERITY = frozenset({FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT})
 _HINTS = ("retriable", "retryable")
 _MAX_RETRY_AFTER_MS = 86_400_000.0
 
+# Failures by which a tool answers: exception classes, statuses and exit codes, functions of exception or result
 Answers = tuple[type[BaseException] | int | Callable[[Any], Any], ...]
-"""Failures by which a tool answers: exception classes, statuses and exit codes, functions of exception or result."""
 
+# Classes of exceptions of no certain severity, whose subclasses say that the tool broke
 _OF_SURROUNDINGS = frozenset({"OSError", "ImportError"})
-"""Classes of exceptions of no certain severity, whose subclasses say that the tool broke."""
 
-MAX_BLOCKS = 16
-"""Number of content blocks of a result that are inspected."""
+MAX_BLOCKS = 16  # Number of content blocks of a result that are inspected
 
 
 class RanProgram(NamedTuple):

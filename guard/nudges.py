@@ -18,15 +18,14 @@ from ..schemas.decisions import NudgeIssued, PatternDetected
 from ..schemas.vocabulary import NudgeLane, PatternType
 from .log import log_event
 
-MAX_WAITING = 100
-"""Number of nudges kept for a slow reader; the oldest are dropped first, as they are out of date."""
+MAX_WAITING = 100  # Number of nudges kept for a slow reader; the oldest are dropped first, as they are out of date
 
 GUIDANCE = "[RELIABILITY GUIDANCE]: "
 
 BY_USER = "user.message"
 BY_CALL = "tool_call.started"
+# Event that ends the pause of a pattern, where it is not the user's message: the call is what was missing
 ENDS_BY = {PatternType.ANNOUNCE_NO_ACTION: BY_CALL}
-"""Event that ends the pause of a pattern, where it is not the user's message: the call is what was missing."""
 
 Inject = Callable[[str], Any]
 Waiting = TypeVar("Waiting")

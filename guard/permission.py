@@ -21,12 +21,8 @@ from .state_cache import ASKING, DANGER_SCOPE, TrustEntry
 if TYPE_CHECKING:
     from .interface import GuardInterface
 
-CONTEXT_KEY = "_reliability_escalation"
-"""Key of the escalation in the context that a permission plugin receives."""
-
-
-DANGEROUS = "dangerous"
-"""State, in that context, of a call that is dangerous whatever its history."""
+CONTEXT_KEY = "_reliability_escalation"  # Key of the escalation in the context that a permission plugin receives
+DANGEROUS = "dangerous"  # State, in that context, of a call that is dangerous whatever its history
 
 
 class PermissionPlugin(Protocol):

@@ -23,14 +23,9 @@ from ..security.redaction import MAX_DEPTH, redact, redact_text, secret_spans
 from ..security.secret_patterns.names import is_secret_name
 from .failure import CallFailure
 
-MAX_TEXT = 500
-"""Longest published error message, in characters."""
-
-MAX_WORD = 120
-"""Longest published error type or code, in characters."""
-
-MIN_KNOWN = 4
-"""Shortest secret that is searched for in texts, in characters; shorter ones would match everywhere."""
+MAX_TEXT = 500  # Longest published error message, in characters
+MAX_WORD = 120  # Longest published error type or code, in characters
+MIN_KNOWN = 4  # Shortest secret that is searched for in texts, in characters; shorter ones would match everywhere
 
 _DIGEST_HEX = 32
 

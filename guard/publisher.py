@@ -16,7 +16,7 @@ import msgspec
 
 from ..projections.calls.error_words import neutral_reason
 from ..schemas import events as ev
-from ..schemas.vocabulary import CallStatus, FailureSeverity, ToolClass
+from ..schemas.vocabulary import GUARD_REFUSAL, CallStatus, FailureSeverity, ToolClass
 from ..security.redaction import redact_text
 from .clock import GuardClock, new_id
 from .failure import CallFailure
@@ -31,16 +31,12 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "1.0"
 
-MAX_TEXT = 65_536
-"""Longest text of a field other than a name, in characters."""
-
-MAX_ARGS_BYTES = 262_144
-"""Larger arguments are published as a digest; a record holds at most 1 MiB."""
+MAX_TEXT = 65_536  # Longest text of a field other than a name, in characters
+MAX_ARGS_BYTES = 262_144  # Larger arguments are published as a digest; a record holds at most 1 MiB
 
 _NEUTRAL_TYPES = {"denied": "DeniedByUser", "cancelled": "CancelledError"}
 
-Digest = tuple[str, int]
-"""Digest and size in bytes of a result."""
+Digest = tuple[str, int]  # Digest and size in bytes of a result
 
 
 class CallEnding(NamedTuple):
@@ -181,7 +177,7 @@ class EventPublisher:
         if code == "circuit_open":
             self._publish_end(call, status=CallStatus.CIRCUIT_OPEN)
             return
-        kind = "DeniedByUser" if by_user else "BlockedByGuard"
+        kind = "DeniedByUser" if by_user else GUARD_REFUSAL
         status = CallStatus.ERROR if by_user else CallStatus.CANCELLED
         self._publish_end(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
 
@@ -238,16 +234,16 @@ class EventPublisher:
         }
 
 
+# Largest number of characters of each field that holds a name
 _LONGEST_NAME = dict.fromkeys(
     """session_id workspace_id user_id tenant_id agent_id model model_tier correlation_id call_id tool_name plugin_name
     service idempotency_key args_digest failure_key breaker_key guard_id domain method output_id confirmed_by
     text_digest result_digest scope message_id workspace_digest""".split(),
     256,
 ) | {"failure_key": 1024}
-"""Largest number of characters of each field that holds a name."""
 
+# Values of required fields whose name is empty
 _PLACEHOLDERS = dict.fromkeys(("session_id", "call_id", "tool_name"), "unknown")
-"""Values of required fields whose name is empty."""
 
 _TEXTS = frozenset({"scenario", "reason", "text"})
 

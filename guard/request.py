@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
 
-NO_SESSION = "no-session"
-"""Session id of calls made outside of any session."""
+NO_SESSION = "no-session"  # Session id of calls made outside of any session
 
 
 SHIPPED = CallRules()

@@ -19,6 +19,7 @@ from ..schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..schemas.public_state import BreakerUpdated, StateUpdated, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 
+# Order of trust states: of several keys of a call, the strictest decides (docs/design/semantics.md#failure-keys)
 STRICTNESS = {
     TrustState.TRUSTED: 0,
     TrustState.RECOVERING: 1,
@@ -26,19 +27,11 @@ STRICTNESS = {
     TrustState.BLOCKED: 3,
     TrustState.REMOVED: 4,
 }
-"""Order of trust states: of several keys of a call, the strictest decides (docs/design/semantics.md#failure-keys)."""
 
-ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
-"""States in which a person must approve a call."""
-
-DANGER_SCOPE = "danger"
-"""Scope of the state of a dangerous call before it runs, which is on no topic."""
-
-SESSION_SCOPE = "session"
-"""Scope of a session's own trust overrides, which are on no topic."""
-
-MAX_HISTORY = 500
-"""Number of latest changes kept for queries of history."""
+ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})  # States in which a person must approve a call
+DANGER_SCOPE = "danger"  # Scope of the state of a dangerous call before it runs, which is on no topic
+SESSION_SCOPE = "session"  # Scope of a session's own trust overrides, which are on no topic
+MAX_HISTORY = 500  # Number of latest changes kept for queries of history
 
 
 class TrustEntry(NamedTuple):

@@ -18,8 +18,7 @@ from ..schemas.vocabulary import SynthesisStrategy
 if TYPE_CHECKING:
     from .guard import ToolGuard
 
-LOW = ConfidenceRules().low
-"""Confidence below which a result should be reviewed."""
+LOW = ConfidenceRules().low  # Confidence below which a result should be reviewed
 
 
 @dataclass(frozen=True, slots=True)

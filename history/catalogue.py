@@ -28,14 +28,13 @@ from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .older_calls import older_calls
 from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
-STORAGE = "v1.0.0"
-"""Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
+STORAGE = "v1.0.0"  # Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one
 
+# Columns of events and of records of calls that are not recorded, and their types: NULL in files
 ADDED = {"noted": "BOOLEAN"}
-"""Columns of events and of records of calls that are not recorded, and their types: NULL in files."""
 
+# Topic of the records of calls, with which those of older files stand that are in the rows of events
 OF_CALLS = "outcomes"
-"""Topic of the records of calls, with which those of older files stand that are in the rows of events."""
 
 
 class RowQueries(NamedTuple):

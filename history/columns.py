@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
-EpochMs = Annotated[int, "milliseconds since the epoch"]
-"""A time; a TIMESTAMP (UTC) in the file."""
+EpochMs = Annotated[int, "milliseconds since the epoch"]  # A time; a TIMESTAMP (UTC) in the file
 
+# 2100-01-01 in milliseconds. A later time is assumed to have the wrong unit (nanoseconds, for example).
 END_MS = 4_102_444_800_000
-"""2100-01-01 in milliseconds. A later time is assumed to have the wrong unit (nanoseconds, for example)."""
 
 _TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR", tuple: "VARCHAR[]"}
 

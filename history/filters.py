@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..errors import ConfigError
 
+# Topics with state transitions of keys, and the column of the key
 KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
-"""Topics with state transitions of keys, and the column of the key."""
 
 _CHANGES = {"escalations": "trust.changed", "breakers": "breaker.changed"}
 _OF_SESSIONS = frozenset({"events", "outcomes", "nudges", "suggestions"})
@@ -22,8 +22,8 @@ _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 _UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
+# Event types that only complete another row: end of a pattern, effect of a nudge or that it had none
 _ENDS = "('pattern.cleared', 'nudge.judged', 'nudge.withdrawn')"
-"""Event types that only complete another row: end of a pattern, effect of a nudge or that it had none."""
 
 
 class HistoryFilters(NamedTuple):

@@ -28,8 +28,8 @@ from .locations import quoted
 
 PAGE = 5000
 
+# Fields of a record of `rules` with the rules themselves, without their position
 _SAYS = ("base", "environment", "settings")
-"""Fields of a record of `rules` with the rules themselves, without their position."""
 
 
 class FoldInput(NamedTuple):

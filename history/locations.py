@@ -19,11 +19,8 @@ from .history_error import HistoryError, unreachable
 
 _ADDRESS = re.compile(r"(s3|s3a|s3n|gs|gcs|r2):/{1,2}([^/].*)")
 _WEB = re.compile(r"(https?:)/{1,2}(.*)")
-_SPECIAL = re.compile(r"([*?\[])")
-"""Characters of a directory's name that must be escaped in a glob pattern."""
-
-NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
-"""Glob pattern of the history's files; other files are not read."""
+_SPECIAL = re.compile(r"([*?\[])")  # Characters of a directory's name that must be escaped in a glob pattern
+NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"  # Glob pattern of the history's files; other files are not read
 
 _TOPICS = r"SELECT DISTINCT regexp_extract(file, '.*/([^/]+)/date=[^/]+/[^/]+$', 1) FROM glob(?)"
 

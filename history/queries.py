@@ -13,13 +13,11 @@ from .history_error import HistoryError, unreadable
 from .incidents import rank
 from .reports import CatalogueQuestion, QuestionAnswer
 
-MOST = 1 << 62
-"""Limit larger than any answer."""
+MOST = 1 << 62  # Limit larger than any answer
 
 _COUNTED = "WITH whole AS MATERIALIZED ({whole}) SELECT *, (SELECT count(*) FROM whole) FROM whole LIMIT $limit"
 
-PAGE = 5000
-"""Rows fetched at once for answers of any length."""
+PAGE = 5000  # Rows fetched at once for answers of any length
 
 
 def ask(

@@ -42,28 +42,19 @@ from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
 from .session_cache import RecentCache
 
-MAX_BYTES = 48 * 1024 * 1024
-"""Maximum waiting rows over all partitions, in bytes: about 60,000 events."""
+MAX_BYTES = 48 * 1024 * 1024  # Maximum waiting rows over all partitions, in bytes: about 60,000 events
+MAX_ROWS = 120_000  # Maximum waiting rows over all partitions: one row group of a file
 
-MAX_ROWS = 120_000
-"""Maximum waiting rows over all partitions: one row group of a file."""
-
+# Maximum events read back at a start, to restore open calls, repeats and loops: less than a second of work
 LOOK_BACK = 20_000
-"""Maximum events read back at a start, to restore open calls, repeats and loops: less than a second of work."""
 
-LOOK_BACK_BYTES = 32 * 1024 * 1024
-"""Maximum bytes of these events."""
-
-CALLS = "outcomes"
-"""Topic of the records of calls."""
-
-FLUSH_S = 30.0
-"""Maximum seconds that a row waits, which is the lag of the history."""
+LOOK_BACK_BYTES = 32 * 1024 * 1024  # Maximum bytes of these events
+CALLS = "outcomes"  # Topic of the records of calls
+FLUSH_S = 30.0  # Maximum seconds that a row waits, which is the lag of the history
 
 DAY_MS = 86_400_000
 
-Place = tuple[str, int]
-"""Topic, by its catalogue name, and partition."""
+Place = tuple[str, int]  # Topic, by its catalogue name, and partition
 
 
 @dataclass(slots=True)

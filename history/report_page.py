@@ -14,19 +14,17 @@ from .plots import TimeAxis, moment
 from .reports import QuestionAnswer
 from .summary import SummaryFinding, SummaryNumber, SummaryPeriod
 
-SHOWN = 15
-"""Maximum rows of a table; the query beside it gives all."""
+SHOWN = 15  # Maximum rows of a table; the query beside it gives all
 
+# First questions of the page, in order; the others follow, and `LAST` at the end
 FIRST = ("now", "worse", "failures", "states", "tools", "models", "loop-costs", "patterns", "nudges")
-"""First questions of the page, in order; the others follow, and `LAST` at the end."""
 
 LAST = ("overview", "recent")
 
-NOT_PRINTED = ("loops", "reasons", "sessions", *LAST)
-"""Questions that printed pages leave out: others tell most of it."""
+NOT_PRINTED = ("loops", "reasons", "sessions", *LAST)  # Questions that printed pages leave out: others tell most of it
 
+# Columns that tables leave out, by question; the query has them
 _NOT_SHOWN = {"now": {"sessions", "waiting", "parts", "last_news", "changes_at"}}
-"""Columns that tables leave out, by question; the query has them."""
 
 
 class ReportContent(NamedTuple):

@@ -19,17 +19,10 @@ from .values import bounded, bounded_arguments, name_of, shortened
 R = TypeVar("R")
 T = TypeVar("T")
 
-STEP_MS = 1000
-"""Time in milliseconds between two events of a log without times."""
-
-BETWEEN_MS = 3_600_000
-"""Time between two sessions without times: longer than the folds' windows for a tool's failures."""
-
-SYNTHETIC_START_MS = 1_577_836_800_000
-"""2020-01-01: start of the first session without times; the same at every import."""
-
-_SYNTHETIC_END_MS = 4_000_000_000_000
-"""2096: after this the clock restarts at the beginning."""
+STEP_MS = 1000  # Time in milliseconds between two events of a log without times
+BETWEEN_MS = 3_600_000  # Time between two sessions without times: longer than the folds' windows for a tool's failures
+SYNTHETIC_START_MS = 1_577_836_800_000  # 2020-01-01: start of the first session without times; the same at every import
+_SYNTHETIC_END_MS = 4_000_000_000_000  # 2096: after this the clock restarts at the beginning
 
 
 @dataclass

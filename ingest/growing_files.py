@@ -26,21 +26,11 @@ from ..security.private_files import make_directory, replace_file
 from . import ImportRun, LogDefaults
 from .following import GrowingLog, LogMarks, growing
 
-SUFFIX = ".jsonl"
-"""Suffix of logs found in a directory; a file given by name may have any suffix."""
-
-HEAD_BYTES = 512
-"""Number of first bytes that identify a file; they include the session id of a log line."""
-
-CHUNK_BYTES = 1024 * 1024
-"""Bytes read of a file before its events are published."""
-
-RECENT_S = 2 * 86_400
-"""Sessions idle for less than this may continue in another file, which repeats their lines."""
-
-
-Stamp = tuple[int, int, int]
-"""Inode, time of change and size of a file."""
+SUFFIX = ".jsonl"  # Suffix of logs found in a directory; a file given by name may have any suffix
+HEAD_BYTES = 512  # Number of first bytes that identify a file; they include the session id of a log line
+CHUNK_BYTES = 1024 * 1024  # Bytes read of a file before its events are published
+RECENT_S = 2 * 86_400  # Sessions idle for less than this may continue in another file, which repeats their lines
+Stamp = tuple[int, int, int]  # Inode, time of change and size of a file
 
 
 class FilePosition(NamedTuple):

@@ -14,14 +14,15 @@ Item = dict[str, Any]
 _TIME = ("timestamp", "created_at", "created", "completed_at")
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
 _CALLS = frozenset({"function_call", "custom_tool_call", "tool_search_call"})
+# Item types of calls answered in a later item, with the tool's name
 _COMMANDS = {
     "local_shell_call": "shell",
     "shell_call": "shell",
     "apply_patch_call": "apply_patch",
     "computer_call": "computer",
 }
-"""Item types of calls answered in a later item, with the tool's name."""
 
+# Item types of calls that the API makes itself: one item is the whole call
 _SERVED = {
     "mcp_call": "",
     "web_search_call": "web_search",
@@ -29,7 +30,6 @@ _SERVED = {
     "code_interpreter_call": "code_interpreter",
     "image_generation_call": "image_generation",
 }
-"""Item types of calls that the API makes itself: one item is the whole call."""
 
 _ARGUMENTS = ("arguments", "args", "input", "action", "operation", "queries", "code", "query")
 

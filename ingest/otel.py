@@ -22,8 +22,7 @@ from .reading import Lines, objects_of
 from .results import GOOD, StatedEnding, ending_of, failed
 from .values import arguments_of, name_of, structured
 
-MAX_REMEMBERED = 10_000
-"""Number of sessions and traces kept between exports."""
+MAX_REMEMBERED = 10_000  # Number of sessions and traces kept between exports
 
 _TOOL = "execute_tool"
 _MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion", "invoke_agent"})
@@ -39,8 +38,8 @@ _RESULT = (
     "tool_response", "gcp.vertex.agent.tool_response", "langfuse.observation.output", "mlflow.spanOutputs",
     "gen_ai.tool.message",
 )  # fmt: skip
+# Attribute of a call that waits for a person or runs elsewhere: it was not made, and is none yet
 _DEFERRED = "pydantic_ai.tool.deferral.name"
-"""Attribute of a call that waits for a person or runs elsewhere: it was not made, and is none yet."""
 
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "llm.response.model", "ai.model.id")
 _SESSION = (

@@ -14,11 +14,10 @@ from typing import Any, Protocol
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
-STEADY_S = 60.0
-"""Run time after which the restart delay is reset to the first delay."""
+STEADY_S = 60.0  # Run time after which the restart delay is reset to the first delay
 
+# Time for a server to end after its input is closed; then it is terminated, and killed after the same time again
 STOP_S = 5.0
-"""Time for a server to end after its input is closed; then it is terminated, and killed after the same time again."""
 
 CHUNK = 1 << 16
 

@@ -34,8 +34,7 @@ _PROMPTS = frozenset(
 _COMPACTIONS = frozenset(
     {"claude_code.compaction", "gemini_cli.chat_compression", "qwen-code.chat_compression", "compaction"}
 )
-_WITHHELD = frozenset({"<REDACTED>", "[REDACTED]"})
-"""Placeholders of agents for prompts that they do not export."""
+_WITHHELD = frozenset({"<REDACTED>", "[REDACTED]"})  # Placeholders of agents for prompts that they do not export
 
 _ARGUMENTS = ("arguments", "function_args", "tool_input", "tool_parameters")
 _REFUSALS = frozenset({"reject", "denied", "abort"})

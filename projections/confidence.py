@@ -17,14 +17,15 @@ from ..rules.rules import ConfidenceRules
 from ..schemas.vocabulary import SynthesisStrategy
 from .scenario import content_words
 
+# Weight of each signal if all are present
 WEIGHTS: Mapping[str, float] = {
     "self_consistency": 0.4,
     "trace_coherence": 0.2,
     "tool_success": 0.25,
     "source_reliability": 0.15,
 }
-"""Weight of each signal if all are present."""
 
+# Reliability of kinds of sources, 0 to 1; an unknown kind has 0.5
 SOURCES: Mapping[str, float] = {
     "official_docs": 0.9,
     "source_code": 0.9,
@@ -36,16 +37,14 @@ SOURCES: Mapping[str, float] = {
     "forum": 0.4,
     "social_media": 0.2,
 }
-"""Reliability of kinds of sources, 0 to 1; an unknown kind has 0.5."""
 
-NO_EVIDENCE = 0.5
-"""Confidence without evidence."""
+NO_EVIDENCE = 0.5  # Confidence without evidence
 
+# Punctuation without which the words beside it are one: apostrophes, the commas of `1,000`, full stops
 _JOINED = re.compile(r"['\u2018\u2019`\u00b4]|(?<=\d),(?=\d{3}(?!\d))|\.(?!\d)")
-"""Punctuation without which the words beside it are one: apostrophes, the commas of `1,000`, full stops."""
 
+# Punctuation that stands for a space; a dash may be the sign of a number, comma and colon part of one
 _SEPARATORS = re.compile(r"[;!?¡¿…\"“”„«»()\[\]{}*_]|[,:](?!\d)|(?<=\w)[-\u2010-\u2015]|[-\u2010-\u2015](?!\d)")
-"""Punctuation that stands for a space; a dash may be the sign of a number, comma and colon part of one."""
 
 _CONNECTED = 0.25
 _CONNECTIVES = re.compile(

@@ -18,11 +18,8 @@ from ..schemas.public_state import DecisionBase
 from .output_redaction import holds_secret, key_without_secrets, without_secrets
 
 SCHEMA_VERSION = "1.0"
-EVENTS = "events"
-"""Topic of the publishers' events; records appended to it name calls and sessions as their events do."""
-
-MAX_CAUSES = 20
-"""Largest number of cause ids on one output, newest last (docs/design/contracts.md#output-events)."""
+EVENTS = "events"  # Topic of the publishers' events; records appended to it name calls and sessions as their events do
+MAX_CAUSES = 20  # Largest number of cause ids on one output, newest last (docs/design/contracts.md#output-events)
 
 
 class StageOutput(NamedTuple):

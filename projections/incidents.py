@@ -25,29 +25,25 @@ from ..schemas.vocabulary import BreakerMode, BreakerState, PatternSeverity, Tru
 from .calls.keys import escape, has_scope, in_quotes, mcp_server, scope_of_key, tool_key, tool_of_key
 from .session.session_state import SessionState
 
+# States of incidents that need a person, or may need one soon. `waiting`: for a person.
 NEEDED = ("waiting", "blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering")
-"""States of incidents that need a person, or may need one soon. `waiting`: for a person."""
 
-CALM = ("ok", "handled")
-"""States of what is no incident: nothing is wrong, or an operator has dealt with it."""
+CALM = ("ok", "handled")  # States of what is no incident: nothing is wrong, or an operator has dealt with it
 
+# All states. `unknown`: calls were lost, and nobody knows how they ended. `abandoned`: a session fell silent while it
+# was stuck.
 STATES = (*NEEDED, "unknown", "abandoned", *CALM)
-"""All states. `unknown`: calls were lost, and nobody knows how they ended. `abandoned`: a session fell silent while it
-was stuck."""
 
-SEVERITIES = tuple(PatternSeverity)
-"""Severities, least first."""
-
-STUCK_MS = 3_600_000
-"""Milliseconds without news after which a session with an open pattern is abandoned."""
+SEVERITIES = tuple(PatternSeverity)  # Severities, least first
+STUCK_MS = 3_600_000  # Milliseconds without news after which a session with an open pattern is abandoned
 
 DAY_MS = 86_400_000
 
 FOR_EVER = 1 << 62
 
 _PLACE = {word: place for place, word in enumerate(STATES)}
+# Severity of states, 1 to 3, where it is not 1; a session has that of its worst pattern
 _SEVERITY = {"waiting": 3, "blocked": 3, "escalated": 2, "open": 2}
-"""Severity of states, 1 to 3, where it is not 1; a session has that of its worst pattern."""
 
 
 class OpenPattern(NamedTuple):
@@ -94,8 +90,7 @@ class SessionNews(NamedTuple):
         return self._replace(asks=asks, lost=(), news_ms=max(self.news_ms, at_ms))
 
 
-NOTHING = SessionNews("", "")
-"""Of a session of which nothing is known."""
+NOTHING = SessionNews("", "")  # Of a session of which nothing is known
 
 
 class IncidentRecord(NamedTuple):
@@ -251,8 +246,7 @@ def of_family(states: Iterable[PublicState], now_ms: int) -> list[IncidentRecord
     return [*found, *(_outage([one], one[1], now_ms) for one in trouble)]
 
 
-_Part = tuple[int, str, str, int, PublicState]
-"""Place of its word, key, word, when it changes by itself, and the state."""
+_Part = tuple[int, str, str, int, PublicState]  # Place of its word, key, word, when it changes by itself, and the state
 
 
 def _whole_of(states: Sequence[PublicState]) -> str:

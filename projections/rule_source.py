@@ -28,16 +28,12 @@ if TYPE_CHECKING:
 
 TOPIC = "settings"
 
-RULES_TOPIC = "rules"
-"""Name of records of rules and their offsets: in the embedded engine's log, and a topic on Kafka."""
+RULES_TOPIC = "rules"  # Name of records of rules and their offsets: in the embedded engine's log, and a topic on Kafka
 
 RULES_TYPE = "rules.in_force"
 
-MAX_RESOLVED = 1024
-"""Number of combinations of overrides kept resolved; the cache is cleared when it is full."""
-
-MAX_SESSION_BYTES = 16_384
-"""Largest overrides of a session, as JSON in bytes: they are part of the session's state."""
+MAX_RESOLVED = 1024  # Number of combinations of overrides kept resolved; the cache is cleared when it is full
+MAX_SESSION_BYTES = 16_384  # Largest overrides of a session, as JSON in bytes: they are part of the session's state
 
 _decode = msgspec.json.Decoder(SettingsOverrides).decode
 _encode = msgspec.json.Encoder().encode
@@ -62,8 +58,8 @@ class RulesPlaced(RulesInForce, kw_only=True, frozen=True, omit_defaults=True, t
     settings: dict[str, int] = {}  # included records of `settings`: next offset by partition
 
 
+# Decode rules of a log (`RuleSource.in_force`); those of another version may raise a `msgspec.ValidationError`
 rules_in_force = msgspec.json.Decoder(RulesInForce).decode
-"""Decode rules of a log (`RuleSource.in_force`); those of another version may raise a `msgspec.ValidationError`."""
 
 
 class RuleSource:

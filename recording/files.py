@@ -19,8 +19,7 @@ from ..streams.embedded.recorded_lines import UNKNOWN, ArrivalOrder, RecordedLin
 from ..streams.embedded.replay import STDIN, open_lines
 from .store_recorder import APPENDED_TOPICS, OUTPUT_TOPICS
 
-_INPUTS = ("events", "commands", "settings")
-"""Topics that a line of a file may belong to."""
+_INPUTS = ("events", "commands", "settings")  # Topics that a line of a file may belong to
 
 
 def files_source(names: Iterable[str]) -> str:

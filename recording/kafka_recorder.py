@@ -39,21 +39,13 @@ from ..streams.kafka.topic_metadata import describe as describe_topics
 from .status import LOOP_STUCK_S, RecordingStatus
 
 POLL_MS = 500
-POLL_RECORDS = 2000
-"""Records processed at once: 40 ms of work, so that heartbeats are never late."""
-
-RETRY_S = 2.0
-"""Seconds between two attempts while the disk is full."""
-
-TAKE_S = 0.5
-"""Seconds between two attempts while another process still owns a partition."""
+POLL_RECORDS = 2000  # Records processed at once: 40 ms of work, so that heartbeats are never late
+RETRY_S = 2.0  # Seconds between two attempts while the disk is full
+TAKE_S = 0.5  # Seconds between two attempts while another process still owns a partition
 
 TIDY_S = 300.0
-TICK_S = 1.0
-"""Seconds between two updates of the liveness status."""
-
-LEAVE_S = 3.0
-"""Longest time in seconds for leaving the group."""
+TICK_S = 1.0  # Seconds between two updates of the liveness status
+LEAVE_S = 3.0  # Longest time in seconds for leaving the group
 
 T = TypeVar("T")
 

@@ -30,17 +30,12 @@ from .secret_patterns.structures import STRUCTURES
 from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
 from .secret_patterns.values import looks_random
 
-HIDDEN = "[redacted]"
-"""Text that replaces a secret."""
+HIDDEN = "[redacted]"  # Text that replaces a secret
+MAX_BYTES = 1 << 20  # Length above which a text is hidden as a whole, unread
+MAX_DEPTH = 32  # Nesting depth below which values are replaced as a whole
 
-MAX_BYTES = 1 << 20
-"""Length above which a text is hidden as a whole, unread."""
-
-MAX_DEPTH = 32
-"""Nesting depth below which values are replaced as a whole."""
-
+# Whether e-mail addresses count as secrets (`TRUSTFOLD_REDACT_EMAILS`)
 HIDE_EMAILS = os.environ.get("TRUSTFOLD_REDACT_EMAILS", "").lower() in {"1", "true", "yes", "on"}
-"""Whether e-mail addresses count as secrets (`TRUSTFOLD_REDACT_EMAILS`)."""
 
 _HIDDEN = HIDDEN.encode()
 _TOKEN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.~+/"
@@ -54,10 +49,10 @@ _MAX_RECORD_DEPTH = 64
 _LONGEST_LABEL = 60
 _MAX_ENCODINGS = 2
 _ESCAPE = re.compile(rb"%[2-7][0-9A-Fa-f]")
+# A run with a character that is written as its code
 _PERCENT = re.compile(
     rb"(?<![^\s\"'<>`\\])[^\s\"'<>`\\%]*(?:%(?![2-7][0-9A-Fa-f])[^\s\"'<>`\\%]*)*%[2-7][0-9A-Fa-f][^\s\"'<>`\\]*"
 )
-"""A run with a character that is written as its code."""
 _SHORTEST, _SHORT = 6, 64
 
 
@@ -145,9 +140,10 @@ def secret_spans(text: str) -> list[str]:
 
 _ENCODED = SecretShape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
 
+# Expressions that texts are searched with, in this order: earlier ones may contain later ones
 RULES: tuple[SecretShape | SecretLabel, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
-"""Expressions that texts are searched with, in this order: earlier ones may contain later ones."""
 
+# First three bytes of tokens
 TOKEN_STARTS = frozenset(
     (needle + last)[:3]
     for shape in (*TOKENS, _ENCODED)
@@ -155,12 +151,10 @@ TOKEN_STARTS = frozenset(
     for needle in shape.needles
     for last in ((b"",) if len(needle) > 2 else (bytes((byte,)) for byte in range(45, 127)))
 )
-"""First three bytes of tokens."""
 
 _FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + 1
 
-_CHUNK = 1 << 16
-"""Bytes that are searched at once: what is found takes more memory than the text."""
+_CHUNK = 1 << 16  # Bytes that are searched at once: what is found takes more memory than the text
 
 
 class NeedleSearch:
@@ -389,8 +383,8 @@ def redact(value: Any, known: Iterable[str] = (), depth: int = 0) -> Any:
 
 
 _NAMING = ("name", "key", "field", "header", "variable", "property", "param", "setting")
+# Fields of an object that names a value, as in lists of headers and variables
 _NAMED = frozenset(("value", "values", "val", "content"))
-"""Fields of an object that names a value, as in lists of headers and variables."""
 
 
 def _is_pair(name: Any, value: Any) -> bool:
@@ -417,15 +411,16 @@ def _is_card_number(value: Any) -> bool:
 
 # --- records ---------------------------------------------------------------------------------------------------------
 
+# Fields of a record with foreign objects, in which names indicate secrets
 _FREE = frozenset({"args", "result", "context", "annotations", "data"})
-"""Fields of a record with foreign objects, in which names indicate secrets."""
 
+# Identifying fields: their redacted values must still differ
 _IDENTITIES = frozenset(
     "id session_id workspace_id user_id tenant_id agent_id correlation_id call_id output_id"
     " args_digest result_digest text_digest idempotency_key".split()
 )
-"""Identifying fields: their redacted values must still differ."""
 
+# Names of fields that need no check
 _KNOWN = (
     _FREE
     | _IDENTITIES
@@ -436,17 +431,15 @@ _KNOWN = (
         " method granted".split()
     )
 )
-"""Names of fields that need no check."""
 
-MAX_CLEAN = 20_000
-"""Number of clean values cached; the cache is cleared when it is full."""
+MAX_CLEAN = 20_000  # Number of clean values cached; the cache is cleared when it is full
 
 _clean: set[bytes] = set()
+# Times, UUIDs and small numbers, as JSON
 _PLAIN = re.compile(
     rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"'
     rb'|"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"|-?\d{1,12}(?:\.\d{1,9})?'
 )
-"""Times, UUIDs and small numbers, as JSON."""
 
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ESCAPED = re.compile(rb"\\u00[2-7]")

@@ -22,11 +22,8 @@ from typing import Any, NamedTuple
 from ..errors import ConfigError
 from ..security.untrusted import is_foreign, is_loopback, name_of
 
-REQUEST_S = 5.0
-"""Lifetime of a connection in seconds; each serves one request."""
-
-MAX_OPEN = 64
-"""Largest number of connections; for another one the oldest is closed."""
+REQUEST_S = 5.0  # Lifetime of a connection in seconds; each serves one request
+MAX_OPEN = 64  # Largest number of connections; for another one the oldest is closed
 
 
 class HealthProbe(NamedTuple):

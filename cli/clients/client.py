@@ -41,8 +41,7 @@ class TargetRights(NamedTuple):
             raise TrustfoldError(self.refusal)
 
 
-NO_RIGHTS = TargetRights()
-"""Of a command without tokens: the server decides."""
+NO_RIGHTS = TargetRights()  # Of a command without tokens: the server decides
 
 
 class ServerIdentity(msgspec.Struct):
@@ -59,8 +58,7 @@ class ServerIdentity(msgspec.Struct):
         return (self.version, self.installation) == (__version__, str(INSTALLATION))
 
 
-LAST = "last"
-"""In place of a session's id: the one that was heard last."""
+LAST = "last"  # In place of a session's id: the one that was heard last
 
 
 class ServerInfo(NamedTuple):
@@ -150,10 +148,8 @@ class LetterState(StrEnum):
     """State of a dead letter."""
 
     OPEN = "open"
-    CLAIMED = "claimed"
-    """Another process is republishing it."""
-    INTERRUPTED = "interrupted"
-    """A process that was republishing it ended before it recorded that it had sent it."""
+    CLAIMED = "claimed"  # Another process is republishing it
+    INTERRUPTED = "interrupted"  # A process that was republishing it ended before it recorded that it had sent it
     REPUBLISHED = "republished"
 
 

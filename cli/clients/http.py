@@ -39,8 +39,7 @@ from .client import (
     with_states,
 )
 
-TIMEOUT_S = 30.0
-"""The server folds the whole body before it answers, so a large body takes long."""
+TIMEOUT_S = 30.0  # The server folds the whole body before it answers, so a large body takes long
 
 PAGE = 10_000
 

@@ -33,8 +33,7 @@ from .client import (
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, OutgoingRecord, StoredRecord, command_key, read, run, standing_of, write
 
-MANY_UNFOLDED = 1_000
-"""Records from which on running workers count as late; fewer are always under way."""
+MANY_UNFOLDED = 1_000  # Records from which on running workers count as late; fewer are always under way
 
 
 class KafkaTarget:

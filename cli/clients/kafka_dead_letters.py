@@ -31,20 +31,14 @@ from .kafka_log import KafkaSettings, OutgoingRecord, StoredRecord, places_at, r
 TOPIC = "dead-letters"
 TYPE = "dead_letter.republished"
 
-LETTER_HEADER = "trustfold-dead-letter"
-"""Header of a republished record: the id of its dead letter."""
+LETTER_HEADER = "trustfold-dead-letter"  # Header of a republished record: the id of its dead letter
+CLAIM_S = 180.0  # Seconds that a claim is valid: several times the longest timeout of its holder
 
-CLAIM_S = 180.0
-"""Seconds that a claim is valid: several times the longest timeout of its holder."""
-
+# Seconds after its claim in which a process may still send; a process that was suspended longer gives up
 SEND_WITHIN_S = 60.0
-"""Seconds after its claim in which a process may still send; a process that was suspended longer gives up."""
 
-CHUNK = 500
-"""Letters claimed, sent and marked in one batch."""
-
-SKEW_S = 60.0
-"""Largest difference allowed between brokers' clocks when a record is searched by time."""
+CHUNK = 500  # Letters claimed, sent and marked in one batch
+SKEW_S = 60.0  # Largest difference allowed between brokers' clocks when a record is searched by time
 
 
 class LetterMark(NamedTuple):

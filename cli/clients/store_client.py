@@ -35,12 +35,8 @@ from .client import (
 )
 from .http import HttpTarget
 
-TOOL_TOPICS = ("escalations", "breakers")
-"""Decisions about tools."""
-
-
-MAX_EVENTS = 50_000
-"""Number of a session's latest events that are read."""
+TOOL_TOPICS = ("escalations", "breakers")  # Decisions about tools
+MAX_EVENTS = 50_000  # Number of a session's latest events that are read
 
 
 class StoreTarget:

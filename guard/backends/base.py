@@ -17,11 +17,10 @@ from ..log import log_event
 from ..metrics import EVENTS, GuardMetrics
 from ..state_cache import StateView
 
+# Callback that receives one decision about a session: a nudge, a limit or a model suggestion
 Listener = Callable[[Any], None]
-"""Callback that receives one decision about a session: a nudge, a limit or a model suggestion."""
 
-MAX_SEEN = 10_000
-"""Number of decision ids remembered to deliver each decision once."""
+MAX_SEEN = 10_000  # Number of decision ids remembered to deliver each decision once
 
 
 class GuardBackend(Protocol):

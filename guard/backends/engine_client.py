@@ -18,13 +18,12 @@ from ...errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldErro
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, HTTPConnectionPool
 
-MAX_IDLE = 4
-"""Number of unused connections kept open."""
+MAX_IDLE = 4  # Number of unused connections kept open
 
 READ_BYTES = 65_536
 
+# Statuses that say that the body, or its sender, is refused: the same request would most likely be refused again
 REFUSED_CONTENT = frozenset({400, 403, 413, 415, 422})
-"""Statuses that say that the body, or its sender, is refused: the same request would most likely be refused again."""
 
 Method = Literal["GET", "POST"]
 

@@ -18,8 +18,7 @@ from ...errors import ConfigError, TrustfoldError
 from ...security.private_files import make_directory
 from .engine_client import EngineClient
 
-ANSWER_S = 2.0
-"""Seconds within which a healthy engine answers."""
+ANSWER_S = 2.0  # Seconds within which a healthy engine answers
 
 _POLL_S = 0.05
 

@@ -33,22 +33,18 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 TIMEOUT_S = 10.0
+# Seconds without a line after which the stream counts as lost; the engine sends a heartbeat every 15 s
 SILENCE_S = 40.0
-"""Seconds without a line after which the stream counts as lost; the engine sends a heartbeat every 15 s."""
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
 
-REPEAT_S = 60.0
-"""Seconds after which a lasting fault of the delivery is logged again."""
-
-CLOSE_S = 5.0
-"""Seconds that a closing guard delivers buffered events and waits for the answer."""
+REPEAT_S = 60.0  # Seconds after which a lasting fault of the delivery is logged again
+CLOSE_S = 5.0  # Seconds that a closing guard delivers buffered events and waits for the answer
 
 EVENTS_PATH, ORDERS_PATH = "/v1/events", "/v1/commands"
 
-NOT_OURS = 200
-"""Status of an answer that is not an engine's, such as a sign-in page."""
+NOT_OURS = 200  # Status of an answer that is not an engine's, such as a sign-in page
 
 
 class _PostCounts(msgspec.Struct):
@@ -58,8 +54,8 @@ class _PostCounts(msgspec.Struct):
     dead_letters: int
 
 
+# Seconds before a post: start and finish of a short call go together, and not while the call is being made
 LINGER_S = 0.005
-"""Seconds before a post: start and finish of a short call go together, and not while the call is being made."""
 
 
 class _PostFault(Enum):

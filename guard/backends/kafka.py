@@ -30,14 +30,9 @@ from ..publisher import is_event
 from ..state_cache import StateView
 from .base import FOLLOWED, ChangeSignal, DecisionDispatcher, EventBuffer, apply_record, encoded
 
-BATCH = 500
-"""Most events under way at once."""
-
-DELIVERY_S = 10.0
-"""A batch that is not acknowledged by then is sent again."""
-
-WATCH_S = 2.0
-"""Seconds between two checks of the broker connection, and the timeout of each check."""
+BATCH = 500  # Most events under way at once
+DELIVERY_S = 10.0  # A batch that is not acknowledged by then is sent again
+WATCH_S = 2.0  # Seconds between two checks of the broker connection, and the timeout of each check
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0

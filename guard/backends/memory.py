@@ -18,11 +18,8 @@ from ..publisher import is_event
 from ..state_cache import StateView
 from .base import DecisionDispatcher, encoded
 
-KEPT_STATES = 5_000
-"""Number of sessions and tools kept; the least recently used are forgotten with their state."""
-
-EVICT_EVERY = 2_000
-"""Number of events between two evictions of unused states."""
+KEPT_STATES = 5_000  # Number of sessions and tools kept; the least recently used are forgotten with their state
+EVICT_EVERY = 2_000  # Number of events between two evictions of unused states
 
 
 class MemoryBackend:

@@ -33,11 +33,8 @@ JSON = "application/json"
 
 _IDS = ("traceId", "spanId", "parentSpanId")
 
-MAX_BYTES = 16 * 1_048_576
-"""Largest body in bytes, compressed or not."""
-
-BODY_S = 30.0
-"""Seconds within which the body must arrive."""
+MAX_BYTES = 16 * 1_048_576  # Largest body in bytes, compressed or not
+BODY_S = 30.0  # Seconds within which the body must arrive
 
 _PATH = "/v1/traces"
 

@@ -27,8 +27,8 @@ from ..tools import ToolRegistration
 
 MAX_NAME = 256
 
+# Bounds of span times, [EARLIEST_MS, LATEST_MS), the same as of events
 EARLIEST_MS, LATEST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST)
-"""Bounds of span times, [EARLIEST_MS, LATEST_MS), the same as of events."""
 
 
 class ToolSpan(NamedTuple):

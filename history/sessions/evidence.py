@@ -178,6 +178,7 @@ def _measures(decision: Record, rules: RuleSet) -> tuple[EvidenceMeasure, ...]:
     return tuple(made(decision, rules)) if made is not None else ()
 
 
+# By trigger of trust: text of the quantity it counts, with a place for the window, and setting of its threshold
 _OF_TRIGGERS = {
     "rate": ("failed share{}", "trust rate_threshold"),
     "count": ("failures{}, weighted", "trust count_threshold"),
@@ -186,7 +187,6 @@ _OF_TRIGGERS = {
     "promotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
     "demotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
 }
-"""By trigger of trust: text of the quantity it counts, with a place for the window, and setting of its threshold."""
 
 
 def _of_trust(decision: Record, _rules: RuleSet) -> Iterable[EvidenceMeasure]:
@@ -311,8 +311,7 @@ def _neighbours(decision: Record, related: Iterable[Record]) -> tuple[tuple[Reco
     return tuple(earlier[-NEIGHBOURS:]), tuple(later[:NEIGHBOURS])
 
 
-NEIGHBOURS = 5
-"""Maximum decisions of the same key, circuit or streak shown before and after one."""
+NEIGHBOURS = 5  # Maximum decisions of the same key, circuit or streak shown before and after one
 
 
 def _thread(decision: Record) -> tuple[object, ...] | None:
@@ -365,14 +364,13 @@ def _ways_out(decision: Record, rules: RuleSet) -> tuple[str, ...]:
     return ()
 
 
-RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}
-"""1 minor, 2 moderate, 3 severe."""
+RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}  # 1 minor, 2 moderate, 3 severe
 
+# Ladders used instead of a pattern's own: for polling tools, for reads with new results
 _OTHERS = {
     PatternType.REPETITIVE_CALLS: ("repetitive_calls_with_news", "repetitive_calls_with_effects"),
     PatternType.ANNOUNCE_NO_ACTION: ("announce_no_action_in_turn", "announce_no_action_by_structure"),
 }
-"""Ladders used instead of a pattern's own: for polling tools, for reads with new results."""
 
 
 def ladder_of(detected: Record, rules: RuleSet) -> tuple[str, SeverityLadder] | None:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from .timeline import ItemKind, RepeatedCalls, TimelineDecision, TimelineEntry
 
-PAGE_ITEMS = 200
-"""Number of items of a page."""
+PAGE_ITEMS = 200  # Number of items of a page
 
 
 class TimelinePage(NamedTuple):

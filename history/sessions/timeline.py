@@ -19,17 +19,10 @@ from ...schemas.event_base import epoch_ms
 from .evidence import ladder_of
 from .timeline_calls import TOLD, CallAssembler, CallVerdict, Record, TimelineCall, shortened
 
-TEXT_CHARS = 200
-"""Maximum characters of a message in the timeline."""
-
-FOLDED_FROM = 3
-"""Minimum number of equal consecutive calls that are merged: two are shown as two."""
-
-LOOP_FROM = 3
-"""Number of equal calls that make a loop, as in the view `loops`."""
-
-DELIVERED_MS = 60_000
-"""Delay after which a decision came too late to be delivered to the agent (`nudges.delivered`)."""
+TEXT_CHARS = 200  # Maximum characters of a message in the timeline
+FOLDED_FROM = 3  # Minimum number of equal consecutive calls that are merged: two are shown as two
+LOOP_FROM = 3  # Number of equal calls that make a loop, as in the view `loops`
+DELIVERED_MS = 60_000  # Delay after which a decision came too late to be delivered to the agent (`nudges.delivered`)
 
 
 class ItemKind(StrEnum):
@@ -59,11 +52,8 @@ _KINDS = {
     "guarantee.violated": ItemKind.LIMIT,
 }  # fmt: skip
 
-_OUTCOMES = frozenset({"nudge.judged", "nudge.withdrawn"})
-"""Types of decisions about an issued nudge."""
-
-_QUIET = frozenset({"time.passed", "breaker.probe_requested"})
-"""Types of events that are not shown."""
+_OUTCOMES = frozenset({"nudge.judged", "nudge.withdrawn"})  # Types of decisions about an issued nudge
+_QUIET = frozenset({"time.passed", "breaker.probe_requested"})  # Types of events that are not shown
 
 
 class TimedDecision(NamedTuple):

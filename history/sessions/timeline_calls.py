@@ -25,11 +25,10 @@ from ...schemas.event_base import epoch_ms
 from ...schemas.events import Event, PermissionRequested, PermissionResolved, ToolCallStarted
 from ...schemas.vocabulary import CallEnd, ToolClass
 
-Record = dict[str, Any]
-"""Parsed event, decision or record of a call in the wire format."""
+Record = dict[str, Any]  # Parsed event, decision or record of a call in the wire format
 
+# Types of events that belong to calls
 TOLD = frozenset({"tool_call.started", "tool_call.finished", "permission.requested", "permission.resolved"})
-"""Types of events that belong to calls."""
 
 
 class CallVerdict(StrEnum):
@@ -44,8 +43,7 @@ class CallVerdict(StrEnum):
     CANCELLED = CallEnd.CANCELLED
     CACHED = CallEnd.CACHED
     LOST = CallEnd.LOST
-    WAITING = "waiting"
-    """It waits for a permission."""
+    WAITING = "waiting"  # It waits for a permission
     PENDING = "pending"
 
 

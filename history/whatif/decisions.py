@@ -19,20 +19,20 @@ from ...projections.topology import DECISION_TOPICS
 from .decision_filters import DecisionFilter
 
 _DECISIONS = frozenset(DECISION_TOPICS)
+# Fields with ids, ignored when decisions are compared
 _IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})
-"""Fields with ids, ignored when decisions are compared."""
 
+# Fields that identify the subject of a decision; each type has some of them
 _SUBJECT = ("key", "scope", "breaker_key", "call_id", "pattern", "fingerprint", "failure_key", "guarantee")
-"""Fields that identify the subject of a decision; each type has some of them."""
 
+# Fields of a recorded decision that may differ in a replay, since results are recorded as digests
 _DIGESTED = frozenset({"caused_by", "fingerprint"})
-"""Fields of a recorded decision that may differ in a replay, since results are recorded as digests."""
 
+# Those of these fields that are shown as the subject
 _ABOUT = ("key", "breaker_key", "pattern", "failure_key", "guarantee")
-"""Those of these fields that are shown as the subject."""
 
+# Maximum decisions of a side that wait for their counterpart, which comes with the same input, soon, or never
 OPEN = 50_000
-"""Maximum decisions of a side that wait for their counterpart, which comes with the same input, soon, or never."""
 
 
 class DecisionExample(NamedTuple):

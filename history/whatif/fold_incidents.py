@@ -23,23 +23,19 @@ from .guard_replay import StoppedCall
 Kind = Literal["streak", "trust", "circuit"]
 How = Literal["caught", "lost", "earlier", "later", "otherwise"]
 
-OPEN_ENDED = 1 << 62
-"""End position of an open incident."""
+OPEN_ENDED = 1 << 62  # End position of an open incident
 
 _SEVERITIES = ("", "minor", "moderate", "severe")
 _TRUST = ("", "escalated", "blocked", "removed")
 _CIRCUITS = ("", "open", "forced_open")
+# All steps of streaks and incidents, from mild to severe within a kind
 STEPS = tuple(dict.fromkeys((*_SEVERITIES, *_TRUST, *_CIRCUITS)))
-"""All steps of streaks and incidents, from mild to severe within a kind."""
 
 _TRUST_ENDS, _CIRCUIT_ENDS = frozenset({"trusted"}), frozenset({"closed", "disabled"})
 _TYPES = frozenset({"pattern.detected", "pattern.cleared", "nudge.issued", "trust.changed", "breaker.changed"})
 
-_USER = "user:"
-"""Prefix of the place of a loss of trust for a user in all workspaces."""
-
-Place = tuple[str, ...]
-"""Identity of the subject of a streak or an incident, independent of the rules."""
+_USER = "user:"  # Prefix of the place of a loss of trust for a user in all workspaces
+Place = tuple[str, ...]  # Identity of the subject of a streak or an incident, independent of the rules
 
 
 @dataclass(slots=True)

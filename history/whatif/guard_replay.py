@@ -39,5 +39,4 @@ class SimulatedGuard(Protocol):
         """Stopped call at a time, before its start is folded; None if it would have been allowed."""
 
 
-GuardOf = Callable[[LocalTopology], SimulatedGuard]
-"""Factory for the guard of a fold."""
+GuardOf = Callable[[LocalTopology], SimulatedGuard]  # Factory for the guard of a fold

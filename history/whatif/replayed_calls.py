@@ -10,19 +10,19 @@ import duckdb
 from ...projections.calls.keys import tool_of_key
 from .fold_incidents import FoldIncident
 
+# Severities of failures that are not the tool's fault: it ran and returned an error
 ANSWERS = ("not_found", "invalid_input", "validation")
-"""Severities of failures that are not the tool's fault: it ran and returned an error."""
 
 WELL, BROKE, NEITHER = "well", "broke", "neither"
+# How a call went: `well`: it did its work, or failed as expected; `broke`: it failed in a way that blames the tool, or
+# the user refused it; `neither`: it was answered with a no, cancelled, served from a cache, or never ended
 Went = Literal["well", "broke", "neither"]
-"""How a call went: `well`: it did its work, or failed as expected; `broke`: it failed in a way that blames the tool, or
-the user refused it; `neither`: it was answered with a no, cancelled, served from a cache, or never ended."""
 
+# `Went` of a row of `tool_calls`
 WENT = (
     f"CASE WHEN outcome = 'succeeded' OR expected THEN '{WELL}' WHEN outcome = 'denied' "
     f"OR (verdict = 'failure' AND severity NOT IN {ANSWERS}) THEN '{BROKE}' ELSE '{NEITHER}' END"
 )
-"""`Went` of a row of `tool_calls`."""
 
 _PLACES = """
 SELECT id, session_id, coalesce(call_id, ''), coalesce(tool_name, ''), number FROM (
@@ -40,8 +40,8 @@ SELECT s.id, {WENT} FROM (SELECT id, session_id, call_id, time FROM events
 ASOF LEFT JOIN tool_calls c ON s.session_id = c.session_id AND s.call_id = c.call_id AND s.time <= c.time
 """  # noqa: S608 - constants of this module
 
+# Column of `tool_calls` by scope
 _COLUMNS = {"key": "failure_key", "tool": "tool_name", "service": "service", "tier": "model_tier"}
-"""Column of `tool_calls` by scope."""
 
 
 class CallPlace(NamedTuple):

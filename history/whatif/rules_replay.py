@@ -23,11 +23,8 @@ from ..inputs import FoldInput, InputFile
 from .decision_filters import DecisionFilter
 from .guard_replay import GuardOf, StoppedCall
 
-KEPT_EDITIONS = 64
-"""Number of cached rules of Kafka's partitions; recent ones are used repeatedly, older ones rarely."""
-
-_TOLD = frozenset({"outcomes", "standings"})
-"""Topics of messages between stages."""
+KEPT_EDITIONS = 64  # Number of cached rules of Kafka's partitions; recent ones are used repeatedly, older ones rarely
+_TOLD = frozenset({"outcomes", "standings"})  # Topics of messages between stages
 
 
 class _CausedRecord(msgspec.Struct):

@@ -29,12 +29,13 @@ _INTERRUPTED = "[Request interrupted by user"
 _COMMAND = re.compile(r"\s*<command-(?:name|message|args)>")
 _COMMAND_OUTPUT = re.compile(r"\s*<local-command-")
 _DENIALS = {"interrupted": "interrupted"}
+# Denial of a client that could not find out whether a call is allowed: nobody has refused it
 _UNAVAILABLE = "automode-unavailable"
-"""Denial of a client that could not find out whether a call is allowed: nobody has refused it."""
 
 _TURN_ENDS = frozenset({"turn_duration", "stop_hook_summary"})
 _COMPACTIONS = frozenset({"compact_boundary", "microcompact_boundary"})
 _ORIGINS = {"task-notification": "report", "peer": "agent", "coordinator": "agent", "observer": "agent"}
+# Sources of the attachments that tell the model something new
 _ATTACHED = {
     "hook_success": "hook",
     "hook_additional_context": "hook",
@@ -43,12 +44,10 @@ _ATTACHED = {
     "teammate_mailbox": "agent",
     "task_status": "report",
 }
-"""Sources of the attachments that tell the model something new."""
 
 _CLIENT_COMMAND = re.compile(r"/[a-z][\w:-]{0,60}(?:\s|\Z)")
 _ARGUMENTS = re.compile(r"<command-args>([^<]*)")
-_QUEUED = 100
-"""Maximum number of texts remembered of a session's queue."""
+_QUEUED = 100  # Maximum number of texts remembered of a session's queue
 
 
 class _PendingText(NamedTuple):

@@ -12,12 +12,11 @@ from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands, edits_first, waiting
 from .unfold import without_middle
 
-MAX_PROGRAMS = 8
-"""Largest number of different programs of a line that are kept."""
+MAX_PROGRAMS = 8  # Largest number of different programs of a line that are kept
 
 _SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
+# A program on the command line that sleeps for ten seconds and more
 _CODE_SLEEPS = re.compile(r"\b(?:time|asyncio)\.sleep\(\s{0,4}\d{2}")
-"""A program on the command line that sleeps for ten seconds and more."""
 
 _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-MAX_URLS = 16
-"""Number of URLs of a text that are looked at."""
+MAX_URLS = 16  # Number of URLs of a text that are looked at
 
 _URL = re.compile(
     r"\b(https?|wss?|ftps?|ssh|git|rediss?|postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|amqps?|nats|mqtts?|ldaps?|tcp)://"
@@ -16,9 +15,9 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _DEFAULT_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "ssh": "22", "git": "9418"}
-_WEB_PORTS = frozenset({"80", "443"})
-"""Ports that messages name and requests leave out."""
+_WEB_PORTS = frozenset({"80", "443"})  # Ports that messages name and requests leave out
 
+# Ports of databases and brokers, which stand in their names: their programs' messages name them as well
 _USUAL_PORTS = {
     "redis": "6379",
     "rediss": "6379",
@@ -35,7 +34,6 @@ _USUAL_PORTS = {
     "ldap": "389",
     "ldaps": "636",
 }
-"""Ports of databases and brokers, which stand in their names: their programs' messages name them as well."""
 
 _NAME = r"(?P<{0}>\[[0-9a-f:]{{2,45}}\]|[a-z0-9_][\w.-]{{0,252}})"
 _AT = "|".join(

@@ -22,11 +22,8 @@ from . import command_line
 from .classify import Runs
 from .line_commands import commands_of
 
-MAX_VALUE_CHARS = 120
-"""Longest parameter value kept in a key; keys are record keys and table keys."""
-
-MAX_TARGET_CHARS = 4096
-"""Number of characters of a path or URL that are read; the rest is in no key."""
+MAX_VALUE_CHARS = 120  # Longest parameter value kept in a key; keys are record keys and table keys
+MAX_TARGET_CHARS = 4096  # Number of characters of a path or URL that are read; the rest is in no key
 
 SHELL_TOOLS = frozenset(
     """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
@@ -63,8 +60,8 @@ _FAMILIES = {
 
 _PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "file")
 _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
+# Control characters as in a terminal, `^J` for a line feed: in a key `\J`
 _LETTERS = dict(enumerate("0ABCDEFGHIJKLMNOPQRSTUVWXYZefgru")) | {0x7F: "d"}
-"""Control characters as in a terminal, `^J` for a line feed: in a key `\\J`."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="} | {code: f"\\{one}" for code, one in _LETTERS.items()})
 _ESCAPED = re.compile(r"\\([|=\\:0A-Zefgrud])")

@@ -52,18 +52,16 @@ _LAUNCHERS = {
         _launcher(),
     ),
 }
-NAMES = frozenset(_LAUNCHERS) | {"docker", "podman", "script", "git"}
-"""Commands that may run others."""
+NAMES = frozenset(_LAUNCHERS) | {"docker", "podman", "script", "git"}  # Commands that may run others
 
+# Subcommands that run a command; others run none
 _SUBCOMMANDS = {
     **dict.fromkeys(("uv", "rye", "hatch", "pdm", "poetry", "pipenv", "conda"), frozenset({"run"})),
     "bundle": frozenset({"exec"}),
     "tmux": frozenset("new new-session neww new-window splitw split-window send send-keys run run-shell".split()),
 }
-"""Subcommands that run a command; others run none."""
 
-_SCRIPTED = frozenset({"script", "flock", "runuser"})
-"""Launchers with `-c LINE`."""
+_SCRIPTED = frozenset({"script", "flock", "runuser"})  # Launchers with `-c LINE`
 
 _WHOLE = re.compile(r"(?:/|~|\$\{?HOME\}?|/(?:etc|usr|var|bin|boot|lib|root|dev|(?:home|Users)(?:/[^/]+)?))/?\Z")
 _CONTAINER_VALUED = frozenset(
@@ -173,10 +171,10 @@ _CALLS = re.compile(
     r"(?P<more>\s*,\s*(?:\[[^\]]{0,400}\]|['\"][^'\"]*['\"]"
     r"(?:\s*,\s*['\"][^'\"]*['\"])*))?|\[(?P<words>[^\]]{0,400})\])"
 )
+# Names that run a command by themselves; others do so only if the program names their module
 _ALWAYS = frozenset(
     {"system", "popen", "Popen", "exec", "execSync", "execFileSync", "spawn", "spawnSync", "check_output"}
 )
-"""Names that run a command by themselves; others do so only if the program names their module."""
 
 _LISTED = re.compile(r"['\",\[\]]")
 _HOME = (

@@ -349,6 +349,7 @@ SERVICES: tuple[ServiceSigns, ...] = (
     _service("snap flatpak", "snapcraft.io", says_away="unable to contact snap store|cannot communicate with server|could not connect"),
 )  # fmt: skip
 
+# Words by which any program of the table says that its service cannot be reached
 SHARED_AWAY = (
     "connection refused",
     "econnrefused",
@@ -374,8 +375,8 @@ SHARED_AWAY = (
     "rate limit exceeded",
     "429 too many requests",
 )
-"""Words by which any program of the table says that its service cannot be reached."""
 
+# Words by which any program with a login of its own says that its service refuses it
 SHARED_REFUSED = (
     "401 unauthorized",
     "bad credentials",
@@ -392,16 +393,15 @@ SHARED_REFUSED = (
     "not logged in",
     "403 forbidden",
 )
-"""Words by which any program with a login of its own says that its service refuses it."""
 
+# Programs at the end of a pipe that only pass on what they were given: the program before them is judged
 FILTERS = frozenset(
     """head tail wc sort uniq cut tr cat tac tee column nl fold rev less more sed awk gawk jq echo printf true
     xargs""".split()
 )
-"""Programs at the end of a pipe that only pass on what they were given: the program before them is judged."""
 
+# Programs before `&&` that name themselves in a message where they fail (`cd: no such directory`)
 QUIET = FILTERS | frozenset(
     """cd pushd popd export set shopt source . umask ulimit sleep trap unset local declare readonly ls pwd date tree du
     df stat file mkdir cp mv rm touch chmod ln basename dirname realpath readlink mktemp""".split()
 )
-"""Programs before `&&` that name themselves in a message where they fail (`cd: no such directory`)."""

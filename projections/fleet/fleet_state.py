@@ -11,8 +11,7 @@ from ...schemas.standings import ModelBehaved
 from ...schemas.vocabulary import TrustState
 from ..stage import KeyState
 
-MAX_PLACES = 64
-"""Workspaces kept per user and tool; beyond that the least recently updated one is dropped."""
+MAX_PLACES = 64  # Workspaces kept per user and tool; beyond that the least recently updated one is dropped
 
 
 class DistrustedWorkspace(msgspec.Struct, array_like=True):

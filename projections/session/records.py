@@ -19,38 +19,26 @@ from ..stage import KeyState
 from .novelty import NO_REQUEST, CallRequest
 from .steps import AgentSteps, FinishedStep
 
+# Maximum number of calls in flight per session; beyond it the oldest is dropped, and its finish has no start
 MAX_OPEN_CALLS = 256
-"""Maximum number of calls in flight per session; beyond it the oldest is dropped, and its finish has no start."""
 
-MAX_CLOSED_CALLS = 64
-"""Closed call ids remembered to recognise a second finish."""
+MAX_CLOSED_CALLS = 64  # Closed call ids remembered to recognise a second finish
+ID_BYTES = 6  # Bytes of the digest of a remembered id
 
-ID_BYTES = 6
-"""Bytes of the digest of a remembered id."""
-
+# Event ids remembered to recognise repeated events that have different offsets (a publisher's retry)
 MAX_RECENT_IDS = 128
-"""Event ids remembered to recognise repeated events that have different offsets (a publisher's retry)."""
 
-LOST_AFTER_MS = 86_400_000
-"""Age (one day) at which an unfinished call without a stated deadline is closed as lost."""
+LOST_AFTER_MS = 86_400_000  # Age (one day) at which an unfinished call without a stated deadline is closed as lost
 
 MAX_ACTIVE_PATTERNS = 32
 MAX_NUDGE_MARKS = 16
-MAX_TOOLS = 64
-"""Maximum number of tools counted by name per session; calls of further tools count only in the total."""
-
-MAX_ASKED = 16
-"""Maximum number of calls that wait for a person and have not started."""
-
-MAX_ISSUED = 32
-"""Maximum number of nudges that feedback can refer to."""
+MAX_TOOLS = 64  # Maximum number of tools counted by name per session; calls of further tools count only in the total
+MAX_ASKED = 16  # Maximum number of calls that wait for a person and have not started
+MAX_ISSUED = 32  # Maximum number of nudges that feedback can refer to
 
 MAX_FALSE_ALARMS = 32
-MAX_OVERRIDES = 16
-"""Maximum number of limit overrides per execution, named as causes in its decisions."""
-
-SEVERITIES = tuple(PatternSeverity)
-"""Severities from 1 minor to 3 severe, by the number minus 1."""
+MAX_OVERRIDES = 16  # Maximum number of limit overrides per execution, named as causes in its decisions
+SEVERITIES = tuple(PatternSeverity)  # Severities from 1 minor to 3 severe, by the number minus 1
 
 _EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
 
@@ -265,8 +253,7 @@ class SessionRecord(KeyState):
         raise NotImplementedError
 
 
-PREPARED_HASH = blake2b(digest_size=ID_BYTES)
-"""Hash to copy for the digest of an id, which is cheaper than a new one."""
+PREPARED_HASH = blake2b(digest_size=ID_BYTES)  # Hash to copy for the digest of an id, which is cheaper than a new one
 
 
 def id_digest(name: str) -> bytes:

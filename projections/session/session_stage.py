@@ -26,6 +26,7 @@ from .records import ID_BYTES, MAX_RECENT_IDS, PREPARED_HASH, id_digest, place_o
 from .session_state import SessionContext, SessionState
 from .verdicts import judge
 
+# Events that end a silence. Probe requests, feedback and settings are left out: they are not the conversation's.
 _SIGNS_OF_LIFE: frozenset[type] = frozenset(
     {
         ev.ToolCallStarted,
@@ -39,7 +40,6 @@ _SIGNS_OF_LIFE: frozenset[type] = frozenset(
         ev.SessionEnded,
     }
 )
-"""Events that end a silence. Probe requests, feedback and settings are left out: they are not the conversation's."""
 
 
 class SessionStage:
@@ -360,6 +360,7 @@ def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> N
         _finished(denial_of(event), ctx)
 
 
+# Handler by event type; other events are ignored
 _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.ToolCallStarted: _started,
     ev.ToolCallFinished: _finished,
@@ -384,4 +385,3 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.FeedbackFalseAlarm: nudges.false_alarm,
     ev.TimePassed: _time_passed,
 }
-"""Handler by event type; other events are ignored."""

@@ -10,8 +10,7 @@ from .detectors.registry import FIELDS, OF_SESSION, AgentDetectors
 from .records import ActivePattern, AnyDetector, EventContext, NudgeMark, PendingNudge, SessionRecord
 from .steps import AgentSteps
 
-MAX_AGENTS = 16
-"""Agents of a session that are remembered beside the one that acted last."""
+MAX_AGENTS = 16  # Agents of a session that are remembered beside the one that acted last
 
 
 class AgentState(msgspec.Struct, array_like=True):

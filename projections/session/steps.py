@@ -13,26 +13,22 @@ import msgspec
 from ..snapshot import PackedValue
 from .novelty import SeenLines
 
-MAX_CYCLE = 6
-"""Longest cycle that is detected, in steps."""
+MAX_CYCLE = 6  # Longest cycle that is detected, in steps
 
+# Number of finished calls that are remembered, where the window of steps is shorter; more only of parallel calls
 MAX_WINDOW_CALLS = 40
-"""Number of finished calls that are remembered, where the window of steps is shorter; more only of parallel calls."""
 
-_MASK = (1 << 64) - 1
-"""Mask that keeps numbers to 64 bits; faster than a remainder."""
+_MASK = (1 << 64) - 1  # Mask that keeps numbers to 64 bits; faster than a remainder
 
+# Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits
 _MULTIPLIER_1, _MULTIPLIER_2 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
-"""Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits."""
 
-ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32
-"""Bits of `FinishedStep.marks`."""
+ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32  # Bits of `FinishedStep.marks`
 
+# Time without a call after which somebody may have waited for the next look; a model may have thought as long
 PAUSE_MS = 20_000
-"""Time without a call after which somebody may have waited for the next look; a model may have thought as long."""
 
-WAIT_MS = 60_000
-"""Time without a call after which somebody has surely waited for the next look."""
+WAIT_MS = 60_000  # Time without a call after which somebody has surely waited for the next look
 
 
 class FinishedStep(msgspec.Struct, array_like=True):

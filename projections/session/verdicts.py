@@ -41,11 +41,11 @@ from .records import CallRecord
 from .shown_lines import NO_LINES, Shown, ShownLines, SketchedLines
 
 NO_ERROR = ErrorInfo()
+# Statuses that tell more about a failure than that it is one
 _TELLING_STATUS = frozenset({CallStatus.TIMEOUT, CallStatus.REJECTED})
-"""Statuses that tell more about a failure than that it is one."""
 
+# Classes of calls of whose results no line is looked for again
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
-"""Classes of calls of whose results no line is looked for again."""
 
 _STRUCTURED = frozenset({b"{", b"["})
 NEUTRAL_STATUS = frozenset({CallStatus.CANCELLED, CallStatus.CIRCUIT_OPEN, CallStatus.LOST})
@@ -180,8 +180,8 @@ def _read_text(raw: bytes) -> tuple[int, Sequence[bytes]]:
     return fingerprints.digest(masked), (masked if len(raw) <= MAX_RESULT_BYTES else raw).strip(b'"').split(b"\\n")
 
 
+# The same for short results, most of which have been given before
 _read_text_before = lru_cache(maxsize=4096)(_read_text)
-"""The same for short results, most of which have been given before."""
 
 
 def _judge_failure(

@@ -19,8 +19,7 @@ from . import breaker, trust
 from .failure_counts import FAILED, effective_failures
 from .tool_state import ToolFold, ToolState, TrustRecord
 
-MAX_FAILURE_TIMES = 20
-"""Maximum number of latest failures whose times a public state lists."""
+MAX_FAILURE_TIMES = 20  # Maximum number of latest failures whose times a public state lists
 
 
 class TrustCause(NamedTuple):

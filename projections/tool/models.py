@@ -33,15 +33,12 @@ from .tool_state import (
     ToolState,
 )
 
+# Age in milliseconds of a model's last call above which it is suggested only if the session declares it available
 SEEN_WITHIN_MS = 30 * 86_400_000
-"""Age in milliseconds of a model's last call above which it is suggested only if the session declares it available."""
 
 
-Z_90 = 1.6448536269514722
-"""Half width, in standard deviations, of the central 90 % of a normal distribution."""
-
-Z_95 = 1.959963984540054
-"""The same of the central 95 %."""
+Z_90 = 1.6448536269514722  # Half width, in standard deviations, of the central 90 % of a normal distribution
+Z_95 = 1.959963984540054  # The same of the central 95 %
 
 
 class ModelSuccess(NamedTuple):

@@ -9,51 +9,34 @@ from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from ..emitter import OutputEmitter
 from ..stage import KeyState
 
+# Maximum number of counted failures per trust key: twice the largest threshold, as model errors count half
 MAX_FAILURES = 200
-"""Maximum number of counted failures per trust key: twice the largest threshold, as model errors count half."""
 
-MAX_RATE_CALLS = 200
-"""Maximum number of calls kept for a rate threshold."""
+MAX_RATE_CALLS = 200  # Maximum number of calls kept for a rate threshold
+MAX_FAILING = 64  # Maximum number of fine keys, or families of them, per tool recorded as failing
+MAX_SERVICES = 64  # Maximum number of services per tool to whose keys orders for the tool are passed on
+MAX_SESSIONS = 16  # Maximum number of sessions per trust key kept for the decay by sessions
 
-MAX_FAILING = 64
-"""Maximum number of fine keys, or families of them, per tool recorded as failing."""
-
-MAX_SERVICES = 64
-"""Maximum number of services per tool to whose keys orders for the tool are passed on."""
-
-MAX_SESSIONS = 16
-"""Maximum number of sessions per trust key kept for the decay by sessions."""
-
+# Maximum number of failure keys of one tool with their own profiles; calls of further keys count for the tool
 MAX_MODEL_KEYS = 32
-"""Maximum number of failure keys of one tool with their own profiles; calls of further keys count for the tool."""
 
-MAX_MODELS = 16
-"""Maximum number of models per key; a further one replaces the least recently used."""
+MAX_MODELS = 16  # Maximum number of models per key; a further one replaces the least recently used
+MAX_SUGGESTIONS = 128  # Maximum number of suggestions remembered per tool, so that a session gets one per key
+MAX_MODEL_EVIDENCE = 5  # Maximum number of events per profile kept as evidence against the model
 
-MAX_SUGGESTIONS = 128
-"""Maximum number of suggestions remembered per tool, so that a session gets one per key."""
-
-MAX_MODEL_EVIDENCE = 5
-"""Maximum number of events per profile kept as evidence against the model."""
-
+# Calls after which a profile without failures is first published; afterwards whenever the calls have doubled
 FIRST_PUBLISHED_AT = 8
-"""Calls after which a profile without failures is first published; afterwards whenever the calls have doubled."""
 
+# Number of first failures that are each published; later ones after an increase by one part in this number
 FIRST_FAILURES_PUBLISHED = 8
-"""Number of first failures that are each published; later ones after an increase by one part in this number."""
 
-MAX_SCENARIOS = 16
-"""Maximum number of failed scenarios per tool; the oldest is dropped first."""
-
-MAX_WORDS = 32
-"""Maximum number of words per tool, tagged or not; the one with the oldest failure is dropped first."""
-
-MAX_USERS = 8
-"""Maximum number of users per tool and workspace; the first added is dropped first."""
+MAX_SCENARIOS = 16  # Maximum number of failed scenarios per tool; the oldest is dropped first
+MAX_WORDS = 32  # Maximum number of words per tool, tagged or not; the one with the oldest failure is dropped first
+MAX_USERS = 8  # Maximum number of users per tool and workspace; the first added is dropped first
 
 
+# Number of different calls that must fail by an exception of the tool's own, before it says that the tool broke
 MANY_CALLS = 3
-"""Number of different calls that must fail by an exception of the tool's own, before it says that the tool broke."""
 
 
 def may_be_answer(seen: list[int], call: int) -> bool:

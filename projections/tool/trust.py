@@ -39,20 +39,17 @@ from .failure_counts import (
 )
 from .tool_state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, CountedFailure, TrustRecord, may_be_answer
 
-MAX_DURATION_MS = 24 * HOUR_MS
-"""Maximum duration of an escalation, milliseconds."""
+MAX_DURATION_MS = 24 * HOUR_MS  # Maximum duration of an escalation, milliseconds
 
+# Milliseconds without a counted failure after which an escalated or recovering key is trusted again
 AGED_AFTER_MS = 24 * HOUR_MS
-"""Milliseconds without a counted failure after which an escalated or recovering key is trusted again."""
 
-AUTH_FAILURES = 3
-"""Number of 401 or 403 answers within the window that indicate an invalid credential."""
+AUTH_FAILURES = 3  # Number of 401 or 403 answers within the window that indicate an invalid credential
 
+# Number of families of a tool's fine keys that must be failing before the tool as a whole is judged
 MIN_FAILING_FAMILIES = 3
-"""Number of families of a tool's fine keys that must be failing before the tool as a whole is judged."""
 
-DEFAULT_COUNT = 3
-"""Half of the number of latest calls that are checked, if a rule has no count threshold."""
+DEFAULT_COUNT = 3  # Half of the number of latest calls that are checked, if a rule has no count threshold
 
 _AUTH_STATUS = frozenset({401, 403})
 _EVIDENCE = 20
@@ -89,6 +86,7 @@ TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
 }
 
 
+# Trigger of each operator's order, by the type of its command; None for an approval, which lets one call pass
 ORDERS: Mapping[TrustOrderType, TrustTrigger | None] = {
     "trust.reset": TrustTrigger.RESET,
     "trust.recover": TrustTrigger.RECOVER,
@@ -96,7 +94,6 @@ ORDERS: Mapping[TrustOrderType, TrustTrigger | None] = {
     "tool.remove": TrustTrigger.REMOVE,
     "tool.restore": TrustTrigger.RESTORE,
 }
-"""Trigger of each operator's order, by the type of its command; None for an approval, which lets one call pass."""
 
 
 class OperatorOrder(NamedTuple):

@@ -18,14 +18,12 @@ from .tool_state import ToolFold, ToolState, TrustRecord
 from .trust import OperatorOrder
 from .trust_scopes import note_ages, own_record, publish, records, rule_of
 
-APPROVAL_S = 3600.0
-"""Seconds after which an unused approval expires, unless its command states another time."""
+APPROVAL_S = 3600.0  # Seconds after which an unused approval expires, unless its command states another time
 
+# Moves that are published even for a tool whose record is kept for the fleet alone
 _SEEN_ORDERS = frozenset({TrustTrigger.REMOVE, TrustTrigger.RESTORE})
-"""Moves that are published even for a tool whose record is kept for the fleet alone."""
 
-TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore
-"""An operator's command about trust."""
+TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore  # An operator's command about trust
 
 
 def check_room(state: ToolState, command: ToolRemove, rules: RuleSet) -> None:

@@ -22,8 +22,8 @@ from . import emitters, trust
 from .emitters import TrustCause
 from .tool_state import MAX_SERVICES, ToolFold, ToolState, TrustRecord
 
+# Name of the counter of failures without a fine key's record, because their scope had reached `max_fine_keys`
 UNTRACKED = "untracked"
-"""Name of the counter of failures without a fine key's record, because their scope had reached `max_fine_keys`."""
 
 
 class FineKey(NamedTuple):

@@ -47,6 +47,7 @@ KEYS = (
     shape("minisign", "^minisign encrypted secret key", r"minisign encrypted secret key(?:\s|\\n?){1,4}([A-Za-z0-9+/=]{40,})"),
 )  # fmt: skip
 
+# Hashes, then tokens with other signs in them, and numbers
 HASHES = (
     shape("password hash", "^$0$|$0a$|$0b$|$0x$|$0y$|$y$|$gy$|$sha0$|$md0$|$apr0$|$argon0|$scrypt$|$pbkdf0|$p$|$h$|$krb0",
       r"\$(?:2[abxy]?|1|5|6|7|y|gy|sha1|md5|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]*|P|H|krb5\w+)\$[A-Za-z0-9./+=,$*-]{16,}"),
@@ -65,7 +66,6 @@ HASHES = (
     shape("fly", "^flyv0 ", r"FlyV1 ([A-Za-z0-9_+/=,-]{20,})"),
     shape("social security number", "^000-00-0000", r"(?<![\d.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
 )  # fmt: skip
-"""Hashes, then tokens with other signs in them, and numbers."""
 
 
 _WEBHOOKS = (
@@ -97,6 +97,7 @@ def is_header_value(value: bytes) -> bool:
 _ID = re.compile(rf"{UUID}|[0-9a-f]{{40}}|[0-9a-f]{{64}}|\d+".encode())
 _PORT = re.compile(rb"\d{1,5}/")
 
+# Headers, cookies, credentials and tokens in URLs
 WEB = (
     shape("header", "^authorization",
       r"(?#folded)authorization(?:\\*['\"])?\]?\s*[:=,]\s*(?:\\*[\"'])?(?:f\\*['\"])?([^\s\r\n'\",;}\\][^\r\n'\",;}\\]*)",
@@ -121,15 +122,14 @@ WEB = (
     shape("query", "|".join(f"{name}{equals}" for name in _IN_QUERY_ENDS for equals in ("=", "%0d")),
       rf"(?#folded)(?:[?&#]|%26|%3f)(?=[\w-]{{2,64}}+[=%])(?:{_IN_QUERY})(?:=|%3d)([^&\s'\"<>\\)\]]+)", is_given),
 )  # fmt: skip
-"""Headers, cookies, credentials and tokens in URLs."""
 
 
 _FLAGS = r"oauth2-bearer|password|passwd|pass|passphrase|token|api-?key|secret|auth-?key|access-?key|secret-?key|private-?key|pin|otp|pw|setcookie|account-key|shared-key|master-key|encryption-key"
 _SET = r"(?:\bset(?:x|env|var)?|\bconfig(?: set)?|\bput|#define) [ \t]{0,3}"
 _WORD = r"\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"
 _ANY = r"\\*['\"]?([^\s'\"\\|;&]+)"
-_TEXT = r"\\*['\"]?([^\s'\"\\]+)"
-"""Arguments: a word that is no flag, any word, one with the signs of a shell."""
+_TEXT = r"\\*['\"]?([^\s'\"\\]+)"  # Arguments: a word that is no flag, any word, one with the signs of a shell
+# Programs, needles, the flag or place of their password, and what their command has beside
 _PROGRAMS = tuple(
     (programs.split(), needles, pattern, beside)
     for programs, needles, pattern, *beside in (
@@ -168,7 +168,6 @@ _PROGRAMS = tuple(
         ("gh", " set ", r"secret +set [^\n|;&]{0,100}?(?:--body|-b)[ =]{1,4}" + _TEXT, "secret"),
     )
 )  # fmt: skip
-"""Programs, needles, the flag or place of their password, and what their command has beside."""
 
 COMMANDS = (
     shape("set command", "^set |setx |setenv |setvar |config |put |#define ",
@@ -330,5 +329,5 @@ PROSE = (
 )  # fmt: skip
 
 
+# Secrets recognised by a header, a command, a URL or a delimiter; earlier ones may contain later ones
 STRUCTURES = (*KEYS, *WEB, *COMMANDS, *CONFIGURATION, *CALLS, *TABLES, *HASHES, *PROSE)
-"""Secrets recognised by a header, a command, a URL or a delimiter; earlier ones may contain later ones."""

@@ -34,23 +34,19 @@ from .publishers import SenderIdentity, SessionOwners
 from .store import FIRST_OFFSET, OUTPUTS, RootRecord, StoredAnswer, StoreTransaction, StoreWriter
 from .store_views import StoreViews
 
+# Number of decoded states each stage keeps between batches: about 20 MB for real sessions. The rest is on disk.
 LIVE_STATES = 4_000
-"""Number of decoded states each stage keeps between batches: about 20 MB for real sessions. The rest is on disk."""
 
-FORGET_EVERY = 32
-"""Batches between two evictions of decoded states; each costs time with every kept state."""
-
-MAX_TOUCHED = 20_000
-"""Sessions that are noted for a follower; one that comes later reads all of them."""
+FORGET_EVERY = 32  # Batches between two evictions of decoded states; each costs time with every kept state
+MAX_TOUCHED = 20_000  # Sessions that are noted for a follower; one that comes later reads all of them
 
 INPUT_TOPICS = frozenset(STAGE_OF_TOPIC) | {SETTINGS}
 
+# Topics that are not stored as outputs, but for the records of calls: only trustfold may read them
 INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
-"""Topics that are not stored as outputs, but for the records of calls: only trustfold may read them."""
 
 
-_LOGGED = "rules_logged"
-"""Name of the stored fact with the rules that were logged last."""
+_LOGGED = "rules_logged"  # Name of the stored fact with the rules that were logged last
 
 
 class SubmitRequest(NamedTuple):

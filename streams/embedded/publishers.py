@@ -16,14 +16,9 @@ import orjson
 from ...errors import ConfigError, EventRejected, RejectReason
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 
-MAX_CACHED = 20_000
-"""Number of owners kept in memory; the store has all of them."""
-
-SESSION, WORKSPACE = "session", "workspace"
-"""Kinds of what a publisher can own."""
-
-BLOCKING = frozenset({"security", "repeated_auth"})
-"""Severities that block or escalate a key at the first failure."""
+MAX_CACHED = 20_000  # Number of owners kept in memory; the store has all of them
+SESSION, WORKSPACE = "session", "workspace"  # Kinds of what a publisher can own
+BLOCKING = frozenset({"security", "repeated_auth"})  # Severities that block or escalate a key at the first failure
 
 
 class SenderIdentity(NamedTuple):
@@ -34,8 +29,8 @@ class SenderIdentity(NamedTuple):
     barred: frozenset[str] = frozenset()  # workspaces of publishers that have a token of their own
 
 
+# Hooks of agents that this user has connected; they come by the server's private socket
 HOOKS = SenderIdentity("hooks")
-"""Hooks of agents that this user has connected; they come by the server's private socket."""
 
 
 class _OwnerEntry(msgspec.Struct, forbid_unknown_fields=True):

@@ -58,32 +58,25 @@ from .writer import EngineWriter, WriterBusy
 
 T = TypeVar("T")
 
+# Topics that can be followed; `events` holds those the engine appended itself
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
-"""Topics that can be followed; `events` holds those the engine appended itself."""
 
+# Seconds of silence after which a follower gets a heartbeat, below the idle limits of common proxies
 HEARTBEAT_S = 15.0
-"""Seconds of silence after which a follower gets a heartbeat, below the idle limits of common proxies."""
 
-LOOKED_THROUGH = 2_000
-"""Outputs read at once when filtering by session; other readers run in between."""
+LOOKED_THROUGH = 2_000  # Outputs read at once when filtering by session; other readers run in between
+BODY_S = 30.0  # Seconds within which a body must arrive: 16 MiB in half a minute is 4 Mbit/s
 
-BODY_S = 30.0
-"""Seconds within which a body must arrive: 16 MiB in half a minute is 4 Mbit/s."""
-
+# Largest decompressed body in bytes; one body is one transaction. Larger files are sent in pieces.
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Largest decompressed body in bytes; one body is one transaction. Larger files are sent in pieces."""
 
-MAX_RECORDS = 100_000
-"""Largest number of records in a body."""
+MAX_RECORDS = 100_000  # Largest number of records in a body
 
+# Size of a body up to which it is read at once; larger ones are read in a thread, and nobody else waits for that
 QUICK_BYTES = 4 * 1024
-"""Size of a body up to which it is read at once; larger ones are read in a thread, and nobody else waits for that."""
 
-UNPACKED_AT_ONCE = 256 * 1024
-"""Bytes that are decompressed before other requests get their turn."""
-
-MAX_FAULTS = 10
-"""Largest number of faults in one answer; all of them are dead letters."""
+UNPACKED_AT_ONCE = 256 * 1024  # Bytes that are decompressed before other requests get their turn
+MAX_FAULTS = 10  # Largest number of faults in one answer; all of them are dead letters
 
 
 class EmbeddedService:

@@ -17,31 +17,17 @@ from typing import NamedTuple
 
 from .publishers import SenderIdentity
 
-SIGNED_IN_S = 12 * 3600
-"""Lifetime of a cookie in seconds: a working day."""
+SIGNED_IN_S = 12 * 3600  # Lifetime of a cookie in seconds: a working day
+TICKET_S = 300.0  # Lifetime of a ticket in seconds
+MAX_TICKETS = 100  # Number of unused tickets kept; beyond it the oldest is forgotten
+MAX_ENDED = 10_000  # Number of signed-out cookies kept; only valid ones are stored
+FREE_TRIES = 5  # Wrong tokens from one address before it has to wait
 
-
-TICKET_S = 300.0
-"""Lifetime of a ticket in seconds."""
-
-MAX_TICKETS = 100
-"""Number of unused tickets kept; beyond it the oldest is forgotten."""
-
-MAX_ENDED = 10_000
-"""Number of signed-out cookies kept; only valid ones are stored."""
-
-
-FREE_TRIES = 5
-"""Wrong tokens from one address before it has to wait."""
-
+# Longest wait in seconds before the next try; users who share an attacker's address can still sign in
 LONGEST_WAIT_S = 10.0
-"""Longest wait in seconds before the next try; users who share an attacker's address can still sign in."""
 
-FORGOTTEN_S = 600.0
-"""Seconds after the last wrong token after which an address is forgotten."""
-
-MAX_ADDRESSES = 1_000
-"""Number of addresses kept; beyond it the oldest is forgotten."""
+FORGOTTEN_S = 600.0  # Seconds after the last wrong token after which an address is forgotten
+MAX_ADDRESSES = 1_000  # Number of addresses kept; beyond it the oldest is forgotten
 
 
 class RequestRole(StrEnum):

@@ -27,26 +27,18 @@ from .store import FIRST_OFFSET, OUTPUTS, connect, store_error
 
 DEAD_LETTERS = "dead-letters"
 
-MAX_PAGE = 10_000
-"""Largest number of records of one query; a follower continues from the last offset."""
+MAX_PAGE = 10_000  # Largest number of records of one query; a follower continues from the last offset
+MAX_SEARCHED = 1_000_000  # Latest records of the log that are searched for a text: about a second
+PAGE_BYTES = 16 * 1024 * 1024  # Bytes of records in a page; the last record may exceed it
+BLOCK_BITS = 12  # The indexes of the log begin with `seq >> 12`: blocks are queried one by one, newest first
 
-MAX_SEARCHED = 1_000_000
-"""Latest records of the log that are searched for a text: about a second."""
-
-PAGE_BYTES = 16 * 1024 * 1024
-"""Bytes of records in a page; the last record may exceed it."""
-
-BLOCK_BITS = 12
-"""The indexes of the log begin with `seq >> 12`: blocks are queried one by one, newest first."""
-
+# Exactly as in `lookups.sql`: otherwise SQLite does not use the index
 _DECIDED = "topic IN ('nudges', 'escalations', 'breakers', 'suggestions', 'events')"
-"""Exactly as in `lookups.sql`: otherwise SQLite does not use the index."""
 
 _OUTPUT_SESSION = "json_extract(CAST(value AS TEXT), '$.session_id')"
 
 
-_END = 1 << 62
-"""Offset greater than every other."""
+_END = 1 << 62  # Offset greater than every other
 
 _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 

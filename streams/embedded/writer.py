@@ -25,20 +25,17 @@ from .engine import CommitReceipt, EmbeddedEngine, SubmitRequest
 
 log = logging.getLogger(__name__)
 
-TICK_S = 1.0
-"""Seconds between two ticks (docs/design/contracts.md#time-and-order)."""
+TICK_S = 1.0  # Seconds between two ticks (docs/design/contracts.md#time-and-order)
+FORGET_S = 3600.0  # Seconds between two runs of retention
 
-FORGET_S = 3600.0
-"""Seconds between two runs of retention."""
-
+# Milliseconds that records of a compacted topic are kept as history; the latest of each key is kept separately
 STATE_KEPT_MS = 86_400_000
-"""Milliseconds that records of a compacted topic are kept as history; the latest of each key is kept separately."""
 
+# Bytes of requests that may wait, twice as many for urgent ones; further ones are rejected as `WriterBusy`
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of requests that may wait, twice as many for urgent ones; further ones are rejected as `WriterBusy`."""
 
+# Values and bytes after which a transaction takes no further request: about a tenth of a second of folding
 MAX_BATCH_VALUES, MAX_BATCH_BYTES = 5_000, 256 * 1024
-"""Values and bytes after which a transaction takes no further request: about a tenth of a second of folding."""
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ...rules.rules import RuleSet
 
 
+# Milliseconds after which clients refresh partition metadata; this also finds new addresses of brokers
 METADATA_AGE_MS = 30_000
-"""Milliseconds after which clients refresh partition metadata; this also finds new addresses of brokers."""
 
 
 class TrustfoldApp(faust.App):
@@ -174,11 +174,10 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
     }
 
 
-EXCHANGE_S = 1.0
-"""Seconds between two exchanges of the workers' progress."""
+EXCHANGE_S = 1.0  # Seconds between two exchanges of the workers' progress
 
+# The same while one of them folds a backlog: the time that the others are held back for nothing
 BACKLOG_EXCHANGE_S = 0.03
-"""The same while one of them folds a backlog: the time that the others are held back for nothing."""
 
 
 async def run_exchange(engine: WorkerEngine) -> None:

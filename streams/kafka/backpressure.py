@@ -15,11 +15,8 @@ from typing import Any
 
 from faust.types import TP
 
-POLL_S = 0.25
-"""Seconds of the longest poll; short, because a closing gate waits for the poll in flight."""
-
-POLLS = 2
-"""Polls on their way to the agent: one being folded, one waiting, so that the order is chosen late."""
+POLL_S = 0.25  # Seconds of the longest poll; short, because a closing gate waits for the poll in flight
+POLLS = 2  # Polls on their way to the agent: one being folded, one waiting, so that the order is chosen late
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,10 @@ from aiokafka.protocol.types import (
 
 from .topic_metadata import describe
 
+# Kafka's operation codes; each is a bit of the sets in broker answers
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
-"""Kafka's operation codes; each is a bit of the sets in broker answers."""
 
-COORDINATOR_S = 4.0
-"""Seconds that a cluster may take to find a group's coordinator."""
+COORDINATOR_S = 4.0  # Seconds that a cluster may take to find a group's coordinator
 
 _METADATA_TOPIC = "__cluster_metadata"
 _TEXT, _COMPACT = String("utf-8"), CompactString("utf-8")

@@ -86,8 +86,7 @@ async def write_states(
     return [(result.offset, count) for result, (_, count) in zip(results, sent, strict=True)]
 
 
-CLAIM_KEY = OWN + b"claim"
-"""Key of claims; compaction keeps the newest one."""
+CLAIM_KEY = OWN + b"claim"  # Key of claims; compaction keeps the newest one
 
 EPOCH_HEADER = "e"
 

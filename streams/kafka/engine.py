@@ -46,15 +46,12 @@ from .task import PartitionTask
 
 log = logging.getLogger(__name__)
 
+# Seconds between comparisons of idle changelogs with this worker's writes; far below their compaction lag
 FOREIGN_CHECK_S = 30.0
-"""Seconds between comparisons of idle changelogs with this worker's writes; far below their compaction lag."""
 
 
-START_OVERS = 12
-"""Consecutive restarts from the last checkpoint, with brokers that answer, before the worker gives up."""
-
-BACK_OFF_S = 8.0
-"""Longest wait in seconds between two of them; the first waits half a second."""
+START_OVERS = 12  # Consecutive restarts from the last checkpoint, with brokers that answer, before the worker gives up
+BACK_OFF_S = 8.0  # Longest wait in seconds between two of them; the first waits half a second
 
 
 EVENTS, DEAD_LETTERS, STATE = "events", "dead-letters", "state"
@@ -66,8 +63,7 @@ _ENDED = EventRejected(
     "topic until retention; report it",
 )
 
-REASONS = frozenset(RejectReason)
-"""Labels of dead letters; reason codes of foreign topologies count as `other`."""
+REASONS = frozenset(RejectReason)  # Labels of dead letters; reason codes of foreign topologies count as `other`
 
 
 class LostBatch(Exception):

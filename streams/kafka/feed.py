@@ -25,18 +25,12 @@ from .topic_metadata import describe
 
 log = logging.getLogger(__name__)
 
-ALL = -1
-"""Marks a topic that is read from its beginning."""
-
-WATCH_S = 2.0
-"""Seconds between two checks of the brokers."""
-
-ANSWER_S = 5.0
-"""Timeout of an answer in seconds."""
+ALL = -1  # Marks a topic that is read from its beginning
+WATCH_S = 2.0  # Seconds between two checks of the brokers
+ANSWER_S = 5.0  # Timeout of an answer in seconds
 
 FIRST_PAUSE_S = 0.2
-LAST_PAUSE_S = 5.0
-"""Longest pause in seconds between two attempts to connect; each is twice as long as the one before."""
+LAST_PAUSE_S = 5.0  # Longest pause in seconds between two attempts to connect; each is twice as long as the one before
 
 
 class FollowedRecord(NamedTuple):

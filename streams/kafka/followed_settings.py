@@ -19,8 +19,7 @@ from .changelog import changelog_reader
 from .kafka_settings import KafkaSettings
 from .records import LEAVE_S, bounded, partitions_of, read_spans
 
-WAIT_MS = 100
-"""Longest poll in milliseconds, here and at the broker; also bounds the delay of a recovery."""
+WAIT_MS = 100  # Longest poll in milliseconds, here and at the broker; also bounds the delay of a recovery
 
 
 class SettingsFollower:

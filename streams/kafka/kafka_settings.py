@@ -207,8 +207,8 @@ _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
     "allow_plaintext_sasl": ("TRUSTFOLD_ALLOW_PLAINTEXT_SASL", _boolean),
 }
 
+# Names of the variables that `from_env` reads
 ENVIRONMENT: tuple[str, ...] = tuple(name for name, _ in (*_SETTINGS.values(), *_SECURITY.values()))
-"""Names of the variables that `from_env` reads."""
 
 
 def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], Any]) -> Any:

@@ -16,11 +16,10 @@ from .kafka_settings import KafkaSettings
 from .records import connected_admin, connected_consumer
 from .topic_metadata import describe
 
-PATIENCE_S = 30.0
-"""Timeout of one broker answer, seconds."""
+PATIENCE_S = 30.0  # Timeout of one broker answer, seconds
 
+# Bytes per fetch: only the first record of each partition is needed, but brokers send batches
 FETCH_BYTES = 8 * 1024 * 1024
-"""Bytes per fetch: only the first record of each partition is needed, but brokers send batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,9 @@ from .outputs import partition_of
 from .records import STOP_S, bounded, command_key
 from .topics import TimeLimits, time_limits
 
-LINGER_S = 0.2
-"""Longest time in seconds that a line waits to fill a batch."""
-
-IN_FLIGHT = 64
-"""Largest number of unacknowledged batches; bounds the memory if the broker is slower than the file."""
-
-
-SHOWN = 20
-"""Number of refused lines that are kept with their reason."""
+LINGER_S = 0.2  # Longest time in seconds that a line waits to fill a batch
+IN_FLIGHT = 64  # Largest number of unacknowledged batches; bounds the memory if the broker is slower than the file
+SHOWN = 20  # Number of refused lines that are kept with their reason
 
 
 @dataclass(slots=True)

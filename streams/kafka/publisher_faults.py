@@ -19,16 +19,14 @@ from .outputs import partition_of
 
 log = logging.getLogger(__name__)
 
-SAMPLE_S = 0.01
-"""Least time in seconds between two samples."""
-
-REPEAT_S = 600.0
-"""Seconds after which a mistake that goes on is logged again."""
+SAMPLE_S = 0.01  # Least time in seconds between two samples
+REPEAT_S = 600.0  # Seconds after which a mistake that goes on is logged again
 
 NO_KEY, OTHER_KEY, OTHER_PARTITIONER = "no_key", "other_key", "other_partitioner"
 
 _REMEDY = "decisions about it are wrong: key each event by its session_id"
 
+# By kind: what is said of a record, and what to do
 MISTAKES = {
     NO_KEY: f"has no key, so that the events of its session are spread over the partitions, and {_REMEDY}",
     OTHER_KEY: "has another key than its session_id, so that its session's events may lie in several partitions, and "
@@ -36,7 +34,6 @@ MISTAKES = {
     OTHER_PARTITIONER: "lies in another partition than murmur2, Kafka's default, gives its key, and others do not, so "
     "that publishers spread a session over partitions: set partitioner=murmur2_random in librdkafka's clients",
 }
-"""By kind: what is said of a record, and what to do."""
 
 
 def mistake_of(key: bytes | None, value: bytes | None, partition: int, partitions: int) -> str | None:

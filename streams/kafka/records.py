@@ -20,20 +20,11 @@ from .topic_metadata import describe
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 30.0
-"""Timeout in seconds without a record or an acknowledgement."""
-
-AGAIN_S = 1.0
-"""Seconds after which a running task is cancelled again."""
-
-STOP_S = 5.0
-"""Timeout in seconds for closing a client; a producer would wait for its broker without end."""
-
-LEAVE_S = 2.0
-"""The same in a worker that stops, for leaving the group and for each resource that is closed afterwards."""
-
-Places = Mapping[TopicPartition, int]
-"""Offset of each partition."""
+TIMEOUT_S = 30.0  # Timeout in seconds without a record or an acknowledgement
+AGAIN_S = 1.0  # Seconds after which a running task is cancelled again
+STOP_S = 5.0  # Timeout in seconds for closing a client; a producer would wait for its broker without end
+LEAVE_S = 2.0  # The same in a worker that stops, for leaving the group and for each resource that is closed afterwards
+Places = Mapping[TopicPartition, int]  # Offset of each partition
 
 
 class StoredRecord(NamedTuple):
@@ -105,8 +96,7 @@ async def read(
         return sorted(found, key=lambda record: record.timestamp), ends
 
 
-Span = tuple[int, int]
-"""Offset of the first record of a range, and the offset after its last."""
+Span = tuple[int, int]  # Offset of the first record of a range, and the offset after its last
 
 
 async def read_spans(

@@ -23,8 +23,7 @@ from .kafka_settings import KafkaSettings
 from .lane import is_cancelled
 from .store import MemoryStore, PartitionStore, RocksStore
 
-CANCEL_S = 5.0
-"""Longest wait in seconds for a cancelled recovery."""
+CANCEL_S = 5.0  # Longest wait in seconds for a cancelled recovery
 
 log = logging.getLogger(__name__)
 

@@ -39,11 +39,8 @@ from .task import PartitionTask
 
 log = logging.getLogger(__name__)
 
-RULES_KEY = OWN + b"rules"
-"""Key of the note in a changelog."""
-
-Offsets = dict[str, int]
-"""Next offset of each partition of `settings`; JSON has no other keys than text."""
+RULES_KEY = OWN + b"rules"  # Key of the note in a changelog
+Offsets = dict[str, int]  # Next offset of each partition of `settings`; JSON has no other keys than text
 
 
 class RulesNote(RulesInForce, kw_only=True, frozen=True, omit_defaults=True):

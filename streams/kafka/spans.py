@@ -17,8 +17,7 @@ from .backpressure import PartitionBatch
 
 log = logging.getLogger(__name__)
 
-MAX_LINKS = 128
-"""Largest number of links of a span; the limit of OpenTelemetry's SDK."""
+MAX_LINKS = 128  # Largest number of links of a span; the limit of OpenTelemetry's SDK
 
 _SAMPLED = 1
 

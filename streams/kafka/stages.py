@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from ...projections.processor import StageProcessor
     from ...projections.stage import TopologyStage
 
-Load = Callable[[bytes], bytes | None]
-"""Returns the stored snapshot of a state key, or None."""
+Load = Callable[[bytes], bytes | None]  # Returns the stored snapshot of a state key, or None
 
 
 class KafkaTopology(NamedTuple):

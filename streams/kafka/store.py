@@ -22,8 +22,7 @@ TOMBSTONE_LIFE_S = 12 * 3600
 Kafka removes tombstones after a day (`delete.retention.ms`): an older copy could keep keys that were deleted meanwhile.
 """
 
-OWN = b"\xff\xfe"
-"""Prefix of the engine's own keys; no UTF-8 key begins with it."""
+OWN = b"\xff\xfe"  # Prefix of the engine's own keys; no UTF-8 key begins with it
 
 _PLACE_KEY = OWN + b"place"
 _PLACE = Struct(">QQQ")

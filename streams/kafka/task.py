@@ -24,8 +24,8 @@ even if the group's offsets were not committed or have expired. A source log tha
 """
 
 
+# Key of the ids of the topics that the source offsets belong to; a recreated topic has another id
 TOPICS_KEY = OWN + b"topics"
-"""Key of the ids of the topics that the source offsets belong to; a recreated topic has another id."""
 
 
 @dataclass(slots=True, eq=False)

@@ -23,8 +23,8 @@ from .broker_queries import hidden_topics
 from .kafka_settings import KafkaSettings
 from .stages import KafkaTopology, default_topology
 
+# Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`changelog`)
 COMPACTION_LAG_MS = 10 * 60_000
-"""Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`changelog`)."""
 
 CHANGELOG_CONFIG = {
     "cleanup.policy": "compact",
@@ -35,17 +35,10 @@ CHANGELOG_CONFIG = {
 
 _WORKER = frozenset({TopicRole.WORKER})
 
-REPLICATION = 3
-"""Copies of each topic, if there are that many brokers."""
-
-HIDDEN = "hidden"
-"""Marks a topic that this user may not describe, whether it exists or not."""
-
-_OF_THE_TOPIC = 1
-"""Source of a setting that was made for the topic (DYNAMIC_TOPIC_CONFIG), not taken from the broker's."""
-
-READY_S = 30.0
-"""Seconds to wait for a new topic's leaders."""
+REPLICATION = 3  # Copies of each topic, if there are that many brokers
+HIDDEN = "hidden"  # Marks a topic that this user may not describe, whether it exists or not
+_OF_THE_TOPIC = 1  # Source of a setting that was made for the topic (DYNAMIC_TOPIC_CONFIG), not taken from the broker's
+READY_S = 30.0  # Seconds to wait for a new topic's leaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +244,7 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
             yield TopicDifference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
 
 
-FUTURE_MS = 3_600_000
-"""Kafka's default of how far a record's time may be ahead of the brokers' clocks, milliseconds."""
+FUTURE_MS = 3_600_000  # Kafka's default of how far a record's time may be ahead of the brokers' clocks, milliseconds
 
 
 @dataclass(frozen=True, slots=True)

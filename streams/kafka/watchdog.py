@@ -29,8 +29,7 @@ A fold takes milliseconds, restoring a million stored states some seconds.
 
 TICK_S = 1.0
 
-LAST_LINE_S = 1.0
-"""Seconds for writing the last log line: its reader may have stopped."""
+LAST_LINE_S = 1.0  # Seconds for writing the last log line: its reader may have stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOPPED = 0
-"""Exit code: stopped by a signal, in order. Unacknowledged work is repeated from the last checkpoint."""
-
-FAILED = 1
-"""Exit code: a fault while running; everything acknowledged is durable. Start the worker again."""
+STOPPED = 0  # Exit code: stopped by a signal, in order. Unacknowledged work is repeated from the last checkpoint.
+FAILED = 1  # Exit code: a fault while running; everything acknowledged is durable. Start the worker again.
 
 
 def run_worker(

@@ -35,23 +35,14 @@ from .incident_ranking import IncidentRanking, owner_of, subject_of
 
 log = logging.getLogger(__name__)
 
-MAX_FEED = 200
-"""Number of decisions kept for the live feed."""
+MAX_FEED = 200  # Number of decisions kept for the live feed
+MAX_WAITING = 2_000  # Number of records after which they are decoded, even if nobody reads the state
+MAX_OPEN = 10_000  # Maximum sessions with trouble kept; the least recently updated are evicted first
+MAX_KEPT = 100  # Maximum questions, and maximum lost calls, kept of a session; the latest stay
+MAX_ENDED = 1_000  # Number of sessions that ended last, whose lost calls are no news
 
-MAX_WAITING = 2_000
-"""Number of records after which they are decoded, even if nobody reads the state."""
-
-MAX_OPEN = 10_000
-"""Maximum sessions with trouble kept; the least recently updated are evicted first."""
-
-MAX_KEPT = 100
-"""Maximum questions, and maximum lost calls, kept of a session; the latest stay."""
-
-MAX_ENDED = 1_000
-"""Number of sessions that ended last, whose lost calls are no news."""
-
+# Topics of decisions that change a state, and the prefix of its key on the `state` topic
 _MOVES = {"escalations": "trust:", "breakers": "breaker:"}
-"""Topics of decisions that change a state, and the prefix of its key on the `state` topic."""
 
 
 class OutputRecord(NamedTuple):
@@ -76,8 +67,7 @@ class _TroubleEvent(msgspec.Struct):
     status: str = ""
 
 
-_HEARD = "heard"
-"""Topic of input events among the records that wait to be decoded."""
+_HEARD = "heard"  # Topic of input events among the records that wait to be decoded
 
 _event_decoder = msgspec.json.Decoder(_TroubleEvent)
 
@@ -105,8 +95,8 @@ def read_decision(value: bytes) -> DecisionBase:
     return decision
 
 
+# Fields with times that pages compute with
 _TIMES = ("time", "since", "open_until", "recovery_at", "expires_at", "last_failure_at")
-"""Fields with times that pages compute with."""
 
 
 class StateBoard:

@@ -30,13 +30,12 @@ from .history_filters import NAMES, PRESETS, PageFilters
 from .render import PageContext, link, positive, segment
 
 ROWS = 50
-FEW = 8
-"""Rows of an answer on the first page of the history."""
+FEW = 8  # Rows of an answer on the first page of the history
 
 MOST_ROWS = 10_000
-REACHED = 50_000
-"""Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
+REACHED = 50_000  # Maximum rows of an answer over all pages; `trustfold sql` has no limit
 
+# Questions by topic
 GROUPS = (
     ("Asked first", ("now", "look-first", "new", "worse", "compare")),
     (
@@ -47,7 +46,6 @@ GROUPS = (
     ("People", ("asks", "false-alarms", "reasons")),
     ("What is recorded", ("overview", "by-day", "recent", "dead-letters")),
 )
-"""Questions by topic."""
 
 COMPARE = CatalogueQuestion(
     "compare",
@@ -67,11 +65,8 @@ BY_DAY = CatalogueQuestion(
     PlotColumns("columns", ("severity",), "calls", "calls", began="day"),
     reads="Days in UTC. The first and the last may be only partly within the chosen time.",
 )
-FIRST = ("by-day", "compare", "new", "loops", "asks")
-"""Questions that the first page of the history answers."""
-
-ASKED = {**BY_NAME, "compare": COMPARE, "by-day": BY_DAY}
-"""Questions that have a page, by name."""
+FIRST = ("by-day", "compare", "new", "loops", "asks")  # Questions that the first page of the history answers
+ASKED = {**BY_NAME, "compare": COMPARE, "by-day": BY_DAY}  # Questions that have a page, by name
 
 _WINDOW = CatalogueQuestion(
     "window",

@@ -37,38 +37,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LIMIT_S = 30.0
-"""Seconds after which a query is cancelled."""
-
-FRESH_S = 30.0
-"""Seconds for which an answer counts as fresh: the flush interval of recorders."""
-
-STALE_S = 600.0
-"""Seconds after which a cached answer is too old to be used: requests wait for a new one."""
+LIMIT_S = 30.0  # Seconds after which a query is cancelled
+FRESH_S = 30.0  # Seconds for which an answer counts as fresh: the flush interval of recorders
+STALE_S = 600.0  # Seconds after which a cached answer is too old to be used: requests wait for a new one
 
 AT_ONCE = 2
-WAITING = 24
-"""Maximum running and waiting queries; further ones are refused."""
-
-KEPT, KEPT_ROWS = 256, 200_000
-"""Maximum cached answers, and their rows."""
-
-MEMORY = "1GB"
-"""Memory limit of a query."""
-
-
-LOOK_S = 1.0
-"""Seconds between two checks for new records."""
-
-LITTLE = 200_000
-"""Maximum records loaded while a request waits, about a second; more are loaded in the background."""
-
-
-AHEAD_S = 300.0
-"""Age in seconds at which an answer found ahead is found anew; less than `STALE_S`."""
-
-WATCHED_S = 3600.0
-"""Seconds after the last question for which answers are found ahead."""
+WAITING = 24  # Maximum running and waiting queries; further ones are refused
+KEPT, KEPT_ROWS = 256, 200_000  # Maximum cached answers, and their rows
+MEMORY = "1GB"  # Memory limit of a query
+LOOK_S = 1.0  # Seconds between two checks for new records
+LITTLE = 200_000  # Maximum records loaded while a request waits, about a second; more are loaded in the background
+AHEAD_S = 300.0  # Age in seconds at which an answer found ahead is found anew; less than `STALE_S`
+WATCHED_S = 3600.0  # Seconds after the last question for which answers are found ahead
 
 
 class QuestionUnanswered(TrustfoldError):

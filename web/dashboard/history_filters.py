@@ -12,8 +12,7 @@ from ...errors import ConfigError
 from ...history.filters import HistoryFilters, moment_of, span_of
 
 DEFAULT_SPAN = "7d"
-EVERYTHING = "all"
-"""Value of `since` for an unlimited start."""
+EVERYTHING = "all"  # Value of `since` for an unlimited start
 
 PRESETS = (
     ("1h", "last hour"),
@@ -25,8 +24,8 @@ PRESETS = (
 NAMES = ("workspace", "tool", "model", "session")
 
 _FINEST = timedelta(minutes=1)
+# Steps that the start of a relative span is rounded to
 _GRID = [timedelta(minutes=minutes) for minutes in (1, 5, 15, 30, 60, 180, 1440)]
-"""Steps that the start of a relative span is rounded to."""
 
 
 class PageFilters(NamedTuple):

@@ -15,8 +15,7 @@ from ...projections.calls.keys import tool_of_key
 from ...projections.incidents import FOR_EVER, IncidentRecord, SessionNews, family_of, of_family, of_session
 from ...schemas.public_state import ModelUpdated, PublicState
 
-Owner = tuple[str, str]
-"""Workspace, or `user:ID` for a user everywhere; and tool, service or tier."""
+Owner = tuple[str, str]  # Workspace, or `user:ID` for a user everywhere; and tool, service or tier
 
 
 def subject_of(key: str) -> str:

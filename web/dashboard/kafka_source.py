@@ -39,23 +39,12 @@ from .source import DataFreshness, PlacedRecord, Record, SearchResult, foreign_h
 
 log = logging.getLogger(__name__)
 
-FIRST_DECISIONS = 1_000
-"""Number of decisions of each partition read at the start."""
-
-FIRST_EVENTS = 5_000
-"""Number of events of each partition read at the start, for questions to people and lost calls."""
-
-MAX_DECISIONS = 20_000
-"""Maximum decisions in memory; older ones are only in the history."""
-
-LOOKED_THROUGH = 20_000
-"""Number of latest events of a partition searched for those of a session."""
-
-LOOK_S = 5.0
-"""Seconds between two measurements of the workers' lag."""
-
-PATIENCE_S = 10.0
-"""Longest wait in seconds for an order to be acknowledged, and for events to be found."""
+FIRST_DECISIONS = 1_000  # Number of decisions of each partition read at the start
+FIRST_EVENTS = 5_000  # Number of events of each partition read at the start, for questions to people and lost calls
+MAX_DECISIONS = 20_000  # Maximum decisions in memory; older ones are only in the history
+LOOKED_THROUGH = 20_000  # Number of latest events of a partition searched for those of a session
+LOOK_S = 5.0  # Seconds between two measurements of the workers' lag
+PATIENCE_S = 10.0  # Longest wait in seconds for an order to be acknowledged, and for events to be found
 
 
 class _HeldDecision(NamedTuple):

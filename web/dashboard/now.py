@@ -40,11 +40,8 @@ PAGE_ROWS = 50
 TOOL_ROWS = 15
 FEED_ROWS = 20
 
-MAX_REASON = 300
-"""Maximum characters of a reason on this page; the page of the decision shows all of it."""
-
-SPARK_MS = 3_600_000
-"""Time range of the sparklines, in milliseconds: an hour."""
+MAX_REASON = 300  # Maximum characters of a reason on this page; the page of the decision shows all of it
+SPARK_MS = 3_600_000  # Time range of the sparklines, in milliseconds: an hour
 
 
 class NowQuery(NamedTuple):

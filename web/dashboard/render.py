@@ -46,9 +46,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+# Path, name and key (after `g`) of what the navigation shows
 PAGES = (("/", "Now", "n"), ("/sessions", "Sessions", "s"), ("/tools", "Tools", "t"), ("/models", "Models", "m"),
          ("/history", "History", "h"))  # fmt: skip
-"""Path, name and key (after `g`) of what the navigation shows."""
 
 
 class SecurityHeaders:

@@ -33,25 +33,17 @@ from ...schemas.decision_text import DecisionLine, line_of_record
 from .render import PageContext, segment
 from .source import DashboardSource, PlacedRecord
 
-MAX_EVENTS = 50_000
-"""Latest events of a session that are read."""
-
-NEWS = 500
-"""Number of latest events read of a session whose earlier events are cached."""
+MAX_EVENTS = 50_000  # Latest events of a session that are read
+NEWS = 500  # Number of latest events read of a session whose earlier events are cached
 
 MAX_DECISIONS = 10_000
 
+# Number of sessions whose timelines are cached, since readers page through them and live updates fetch them again
 KEPT = 8
-"""Number of sessions whose timelines are cached, since readers page through them and live updates fetch them again."""
 
-PAYLOAD_CHARS = 4096
-"""Characters of arguments and of a result that are shown unless all are asked for."""
-
-MEMBERS = 20
-"""Maximum calls of a repetition that are listed individually."""
-
-MAX_TITLE = 120
-"""Characters of a page's title."""
+PAYLOAD_CHARS = 4096  # Characters of arguments and of a result that are shown unless all are asked for
+MEMBERS = 20  # Maximum calls of a repetition that are listed individually
+MAX_TITLE = 120  # Characters of a page's title
 
 SHAPES = {
     TimelineMessage: "message",
@@ -61,6 +53,7 @@ SHAPES = {
     TimelineNote: "note",
 }
 
+# Shape and colour of each verdict; the word beside it says which it is
 WORDS = {
     CallVerdict.SUCCEEDED: "ok",
     CallVerdict.FAILED: "blocked",
@@ -74,9 +67,9 @@ WORDS = {
     CallVerdict.WAITING: "escalated",
     CallVerdict.PENDING: "recovering",
 }
-"""Shape and colour of each verdict; the word beside it says which it is."""
 
 
+# Prefix of a decision's line, by kind
 NAMES = {
     ItemKind.MESSAGE: "message",
     ItemKind.CALL: "call",
@@ -88,7 +81,6 @@ NAMES = {
     ItemKind.LIMIT: "suggestion",
     ItemKind.OTHER: "",
 }
-"""Prefix of a decision's line, by kind."""
 
 
 class TimelineQuery(NamedTuple):

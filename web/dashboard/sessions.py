@@ -22,17 +22,10 @@ from .source import PlacedRecord
 
 PAGE_ROWS = 50
 
-INCIDENTS = ("waiting", "stuck", "unknown", "abandoned")
-"""States of incidents of sessions."""
-
-LOOKED_AT = 6
-"""Number of latest events of a session that are searched for its last call."""
-
-MAX_TOLD = 1_000
-"""Sessions whose last action is kept."""
-
-MAX_LAST = 160
-"""Maximum characters of a session's last action."""
+INCIDENTS = ("waiting", "stuck", "unknown", "abandoned")  # States of incidents of sessions
+LOOKED_AT = 6  # Number of latest events of a session that are searched for its last call
+MAX_TOLD = 1_000  # Sessions whose last action is kept
+MAX_LAST = 160  # Maximum characters of a session's last action
 
 
 class SessionsQuery(NamedTuple):

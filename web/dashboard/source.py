@@ -17,8 +17,7 @@ from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from .current_state import StateBoard
 
-Record = dict[str, Any]
-"""Parsed event or decision in the wire format."""
+Record = dict[str, Any]  # Parsed event or decision in the wire format
 
 
 class PlacedRecord(NamedTuple):

@@ -38,11 +38,8 @@ MOST_TOOLS = 2_000
 MOST_SIGNATURES = 10_000
 MOST_STEPS = 1000
 MOST_SPANS = 2000
-SHOWN = 15
-"""Rows of a table of this page; its question has them all."""
-
-ESCALATING = 0.3
-"""Share of the failures of a signature in the last tenth of the time above which it escalates."""
+SHOWN = 15  # Rows of a table of this page; its question has them all
+ESCALATING = 0.3  # Share of the failures of a signature in the last tenth of the time above which it escalates
 
 SORTS = ("worst", "calls", "rate", "p95")
 

@@ -8,8 +8,8 @@ from ..announcing import awaits_user
 from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
 from .detector import PatternDetector, SpokenText
 
+# A user message of fewer words ("continue") answers nothing: turns that ended with an announcement count on
 BARE_WORDS = 5
-"""A user message of fewer words ("continue") answers nothing: turns that ended with an announcement count on."""
 
 _IN_TURN = "announce_no_action in turn"
 _BY_STRUCTURE = "announce_no_action by structure"

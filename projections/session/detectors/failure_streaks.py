@@ -12,11 +12,8 @@ from .detector import FinishedCall, PatternDetector
 from .error_retry_loop import may_pass
 
 MAX_STREAKS = 16
-TELLING_CHARS = 20
-"""A shorter message is not taken for the same failure of another tool."""
-
-MAX_STREAK_CALLS = 32
-"""Maximum number of distinct calls remembered per streak; a forgotten call counts again."""
+TELLING_CHARS = 20  # A shorter message is not taken for the same failure of another tool
+MAX_STREAK_CALLS = 32  # Maximum number of distinct calls remembered per streak; a forgotten call counts again
 
 
 class ErrorStreak(msgspec.Struct, array_like=True):

@@ -17,8 +17,7 @@ from ..shown_lines import MAX_ECHO_BYTES, MAX_NOTHING_BYTES, NO_LINES
 from ..steps import PAUSED, WAITED
 from .detector import FinishedCall, PatternDetector
 
-TELLING_BYTES = 12
-"""A shorter result is known only if the call before gave the same one."""
+TELLING_BYTES = 12  # A shorter result is known only if the call before gave the same one
 
 MAX_ANSWERS = 8
 MAX_ANSWERED_TOOLS = 16
@@ -27,8 +26,7 @@ _EXACT_SEARCHES = frozenset(
 )
 
 
-EACH_NAMED = 3
-"""Of requests that go through things by name and get one answer, one of so many counts."""
+EACH_NAMED = 3  # Of requests that go through things by name and get one answer, one of so many counts
 
 MAX_NAMED_BYTES = 300
 MAX_FRAMES = 8

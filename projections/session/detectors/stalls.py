@@ -28,8 +28,7 @@ from .talk import MonologueDetector
 MAX_OVERDUE = 16
 
 _SILENCE = 0
-_DURATION = 1
-"""Fingerprints of the two kinds of stalled turn."""
+_DURATION = 1  # Fingerprints of the two kinds of stalled turn
 
 
 class OverdueCall(msgspec.Struct, array_like=True):

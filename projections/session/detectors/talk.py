@@ -18,8 +18,7 @@ from .detector import PatternDetector, SpokenText
 
 SHINGLE_WORDS = 4
 MIN_WORDS = 8
-MAX_TEXT_CHARS = 400
-"""Number of characters of a message that are compared with what was said before."""
+MAX_TEXT_CHARS = 400  # Number of characters of a message that are compared with what was said before
 
 
 class SaidWords(RecentHashes):

@@ -16,25 +16,20 @@ from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, EventContext, PatternSighting
 from .detector import PatternDetector, SpokenText
 
-MAX_TEXT_BLOCKS = 64
-"""Maximum number of text blocks remembered, as digests."""
+MAX_TEXT_BLOCKS = 64  # Maximum number of text blocks remembered, as digests
 
+# Only the last characters of a longer message are read: a model that repeats itself does so until it is cut off
 MAX_TEXT_CHARS = 20_000
-"""Only the last characters of a longer message are read: a model that repeats itself does so until it is cut off."""
 
-MIN_BLOCK_CHARS = 20
-"""Shorter blocks ("Done.") are ignored. Characters."""
-
-CHUNK_CHARS = 50
-"""Number of last characters of a long block whose repeats are counted in it."""
+MIN_BLOCK_CHARS = 20  # Shorter blocks ("Done.") are ignored. Characters.
+CHUNK_CHARS = 50  # Number of last characters of a long block whose repeats are counted in it
 
 LONG_BLOCK_CHARS = 4 * CHUNK_CHARS
 MAX_REPEATS = 100
 
 _CODE = re.compile(r"^[^\S\n]*(```|~~~).*?(?:^[^\S\n]*\1|\Z)", re.MULTILINE | re.DOTALL)
 _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─━│┃┌├└╭╰═║]")
-_BREAK = re.compile(r"[.!?;:…。！？](?:\s+|$)|\n")
-"""End of a sentence, or of a line."""
+_BREAK = re.compile(r"[.!?;:…。！？](?:\s+|$)|\n")  # End of a sentence, or of a line
 
 
 class TextLoop(PatternDetector, array_like=True):

@@ -36,8 +36,8 @@ _DOUBT = re.compile(
 )
 
 
+# A message that says what fails makes no false claim
 _FAILS = re.compile(r"\b(?:still|one|two|\d{1,4}|which|that|it) fails?\b|\bfailing\b|\bis red\b", re.IGNORECASE)
-"""A message that says what fails makes no false claim."""
 
 
 class UnprovenClaim(PatternDetector, array_like=True):
