@@ -16,7 +16,7 @@ import msgspec
 
 from ..projections.calls.error_words import neutral_reason
 from ..schemas import events as ev
-from ..schemas.vocabulary import CallStatus, FailureSeverity, ToolClass
+from ..schemas.vocabulary import GUARD_REFUSAL, CallStatus, FailureSeverity, ToolClass
 from ..security.redaction import redact_text
 from .clock import GuardClock, new_id
 from .failure import CallFailure
@@ -177,7 +177,7 @@ class EventPublisher:
         if code == "circuit_open":
             self._publish_end(call, status=CallStatus.CIRCUIT_OPEN)
             return
-        kind = "DeniedByUser" if by_user else "BlockedByGuard"
+        kind = "DeniedByUser" if by_user else GUARD_REFUSAL
         status = CallStatus.ERROR if by_user else CallStatus.CANCELLED
         self._publish_end(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from ...schemas.vocabulary import FailureSeverity
 from ...security.redaction import redact_text
-from .hosts import host_in_message, host_of_url, is_loopback
+from .hosts import host_in_message, host_in_request, host_of_url, is_loopback
 from .program_table import SERVICES
 from .word_search import WordSearch
 
@@ -224,8 +224,8 @@ def _missing_in(
         caller = _SOME_API if command_word in _INTERPRETERS else command_word or tool_name
         return MissingPart("credential", _refused_by(low, request, command_word) or service or caller)
     if any(map(low.__contains__, _AWAY)):
-        host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_of_url(request)
-        if manager and not (host and host in request):
+        host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_in_request(request)
+        if manager and not (host and _names(request.lower(), host)):
             return MissingPart("network", manager)
         return MissingPart("host", host) if host else None
     if manager and (severity is FailureSeverity.TIMEOUT or any(map(low.__contains__, _TIMED_OUT))):

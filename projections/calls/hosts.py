@@ -58,8 +58,17 @@ _AT = "|".join(
         + _NAME.format("l")
         + r"/[0-9a-f.:\[\]]{2,47}:(?P<lp>\d{1,5})",
         r"\bdial tcp " + _NAME.format("k") + r":(?P<kp>\d{1,5})",
+        r"/dev/tcp/" + _NAME.format("m") + r"/(?P<mp>\d{1,5})",
     )
 )
+_SOCKET = re.compile(
+    r"/dev/tcp/([\w.-]{1,253})/(\d{1,5})\b"
+    r"|[\"'](localhost|[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})[\"'],\s{0,3}(\d{1,5})\b"
+    r"|(?<![\w.:/@-])(localhost|\d{1,3}(?:\.\d{1,3}){3}):(\d{1,5})\b",
+    re.IGNORECASE,
+)
+"""Where a line names a host and a port without a scheme."""
+
 _HINTS = (
     "connect",
     "resolv",
@@ -102,6 +111,15 @@ def host_of_url(text: str) -> str:
         port = "" if port == _DEFAULT_PORTS.get(scheme) else port or _USUAL_PORTS.get(scheme, "")
         return named(host, port)
     return ""
+
+
+def host_in_request(text: str) -> str:
+    """Return the host that a request names, by its first URL, else with a port; empty if it surely names none."""
+    if host := host_of_url(text):
+        return host
+    found = _SOCKET.search(text)
+    host, port = [part for part in found.groups() if part] if found else ("", "")
+    return named(host, "" if port in _WEB_PORTS else port)
 
 
 def host_in_message(message: str) -> str:

@@ -177,7 +177,10 @@ _ALWAYS = frozenset(
 )
 
 _LISTED = re.compile(r"['\",\[\]]")
-_HOME = r"Path\.home\(\)|os\.environ\[['\"]HOME['\"]\]|process\.env\.HOME|os\.homedir\(\)|homedir\(\)"
+_HOME = (
+    r"Path\.home\(\)|os\.environ\[['\"]HOME['\"]\]|process\.env\.HOME"
+    r"|(?:require\(['\"](?:node:)?os['\"]\)\.|os\.)?homedir\(\)"
+)
 _TREES = re.compile(
     r"\b(?:rmtree|rmSync|rmdirSync|removeSync|rm_rf|rm_r|remove_entry_secure|rimraf)(?:\s*\(\s*|\s+(?=['\"]))"
     rf"(?:(?:[\w.]*\b(?:expanduser|Path|str)\(\s*)?{_QUOTED}"

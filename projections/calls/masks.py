@@ -280,9 +280,15 @@ def failure_text(message: str, request: str) -> bytes:
     return _failure_text(message, request[:MAX_REQUEST_CHARS])
 
 
+WITHHELD = re.compile(r"withheld [0-9a-f]{12}")
+"""Message that stands for one which a guard did not send: its digest, made of the text without what moves."""
+
+
 @lru_cache(maxsize=2048)
 def _failure_text(message: str, request: str) -> bytes:
     """Same for a text that is short enough; cached, since an agent that is stuck repeats its failures."""
+    if WITHHELD.fullmatch(message):
+        return message.encode()
     if request:
         message = _without_echo(message, request)
     text = _BEFORE + _masked(message.encode(errors="replace"))

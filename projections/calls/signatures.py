@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from .masks import WITHHELD
+
 SIGNATURE_CHARS = 160  # Maximum length of a signature in characters
 READ_CHARS = 8192  # Number of characters of a message that are read
 
@@ -61,8 +63,9 @@ def signature(kind: str, code: str, message: str, status: str = "") -> str:
         text = _QUOTED.sub("<text>", text)
     if "/" in text:
         text = _PATH.sub("<path>", text)
-    text = _NUMBER.sub("<n>", text)
-    head = " ".join(word for word in (kind, code) if word) or ("" if text else status)
+    if not WITHHELD.fullmatch(text):
+        text = _NUMBER.sub("<n>", text)
+    head = " ".join(filter(None, dict.fromkeys((kind, code)))) or ("" if text else status)
     return f"{head}: {text}".strip(": ")[:SIGNATURE_CHARS]
 
 

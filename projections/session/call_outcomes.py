@@ -30,7 +30,7 @@ from ...schemas.outcomes import (
     ProbeRequest,
 )
 from ...schemas.standings import ModelBehaved
-from ...schemas.vocabulary import CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
+from ...schemas.vocabulary import GUARD_REFUSAL, CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
 from ...security.redaction import redact_text
 from ..calls.classify import MAX_MESSAGE_CHARS, RawFailure, classify
 from ..calls.error_words import MAX_TYPE_CHARS
@@ -115,6 +115,8 @@ def _end_of(event: ToolCallFinished, verdict: FinishVerdict) -> CallEnd:
         return CallEnd.ANSWERED if verdict.expected or verdict.answered else CallEnd.FAILED
     if verdict.denied:
         return CallEnd.DENIED
+    if event.error is not None and event.error.type == GUARD_REFUSAL:
+        return CallEnd.REFUSED
     return _ENDS.get(event.status) or (CallEnd.CACHED if event.from_cache else CallEnd.CANCELLED)
 
 

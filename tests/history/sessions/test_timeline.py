@@ -57,6 +57,7 @@ def test_each_call_says_what_became_of_it() -> None:
     story.finished(story.started("search"), "search", status="error", expected_failure=True, result="no match")
     story.finished(story.started("bash"), "bash", status="cancelled", result=None)
     story.finished(story.started("fetch"), "fetch", status="circuit_open", result=None)
+    story.finished(story.started("drop"), "drop", status="cancelled", result=None, error={"type": "BlockedByGuard"})
     story.finished(story.started("stat"), "stat", from_cache=True)
     asked = story.started("pay")
     story.event("permission.requested", call_id=asked, tool_name="pay")
@@ -71,6 +72,7 @@ def test_each_call_says_what_became_of_it() -> None:
         ("search", "answered"),
         ("bash", "cancelled"),
         ("fetch", "refused"),
+        ("drop", "refused"),
         ("stat", "cached"),
         ("pay", "denied"),
         ("wire", "waiting"),
