@@ -64,6 +64,7 @@ class CallNotes(msgspec.Struct, eq=False):
 
     Attributes:
         key_fingerprint: start of its idempotency key's digest; None: it runs alone.
+        traceparent: W3C trace context of its span, else of its envelope; None: neither has a valid one.
         began: its tool was called.
         cut_off: its last failure does not say whether a change was made.
         refused: the guard refused it, and has published that.
@@ -76,6 +77,7 @@ class CallNotes(msgspec.Struct, eq=False):
     """
 
     key_fingerprint: str | None = None
+    traceparent: str | None = None
     began: bool = False
     cut_off: bool = False
     refused: bool = False

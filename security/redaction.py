@@ -28,7 +28,7 @@ from .secret_patterns.names import is_secret_name, is_session_name
 from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
 from .secret_patterns.shapes import SecretShape, plain
 from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
-from .secret_patterns.values import looks_random
+from .secret_patterns.values import MASK, looks_random
 
 HIDDEN = "[redacted]"
 """Text that replaces a secret."""
@@ -107,15 +107,13 @@ def redact_bytes(raw: bytes, depth: int = 0) -> bytes:
 
 def _without_shapes(raw: bytes) -> bytes:
     """Return a text without what matches a shape or follows a label; the same object if there is none."""
-    done = -1
-    while True:
-        text = SearchedText(raw)
-        for rule in text.rules:
-            if rule > done and (places := text.places(rule)):
-                raw, done = _without(raw, places), rule
-                break
-        else:
-            return raw
+    text = SearchedText(raw)
+    hidden: list[tuple[int, int]] = []
+    for rule in text.rules:
+        if places := text.places(rule):
+            text.hide(places)
+            hidden += places
+    return _hidden(raw, _joined(hidden)) if hidden else raw
 
 
 def _is_encoded_secret(match: re.Match[bytes], _: bytes) -> bool:
@@ -158,6 +156,9 @@ TOKEN_STARTS = frozenset(
 """First three bytes of tokens."""
 
 _FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + 1
+
+SOME_VALUES, BYTES_OF_VALUE = 500, 40
+"""Values after labels that are judged: so many, and one for so many bytes; a text with more is hidden from there on."""
 
 _CHUNK = 1 << 16
 """Bytes that are searched at once: what is found takes more memory than the text."""
@@ -252,6 +253,7 @@ class SearchedText:
             raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
         self.raw = raw
         self._lower: bytes | None = None
+        self._values_left = SOME_VALUES + len(raw) // BYTES_OF_VALUE
         search = _search()
         plain_text = plain(raw)
         self._found = search.needles.find(plain_text)
@@ -267,6 +269,15 @@ class SearchedText:
                 for rule in search.tokens.rules[number]:
                     self._tokens.setdefault(rule, []).append(number)
         self.rules = sorted([*rules, *self._tokens])
+
+    def hide(self, places: list[tuple[int, int]]) -> None:
+        """Hide places from rules that are tried later; all others stay where they are."""
+        parts, done = [], 0
+        for start, end in places:
+            parts += [self.raw[done:start], MASK * (end - start)]
+            done = end
+        self.raw = b"".join([*parts, self.raw[done:]])
+        self._lower = None
 
     def _is_beside(self, plain_text: bytes, groups: tuple[frozenset[int] | tuple[bytes, ...], ...]) -> bool:
         for group in groups:
@@ -356,6 +367,9 @@ class SearchedText:
         for at in self._starts(rule):
             if at < done or (match := label.pattern.match(self.lower, at)) is None:
                 continue
+            self._values_left -= 1
+            if self._values_left < 0:
+                return [*found, (at, len(self.raw))]
             place = labelled_secret(match, self.raw, label.foreign)
             if place is None:
                 done = match.end(2)  # the value may contain a label itself
@@ -367,7 +381,19 @@ class SearchedText:
         return found
 
 
-def _without(raw: bytes, places: list[tuple[int, int]]) -> bytes:
+def _joined(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return places in order; those that overlap become one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(places):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _hidden(raw: bytes, places: list[tuple[int, int]]) -> bytes:
+    """Return a text with `HIDDEN` in each of some places."""
     parts, done = [], 0
     for start, end in places:
         parts += [raw[done:start], _HIDDEN]
@@ -437,7 +463,7 @@ _FREE = frozenset({"args", "result", "context", "annotations", "data"})
 """Fields of a record with foreign objects, in which names indicate secrets."""
 
 _IDENTITIES = frozenset(
-    "id session_id workspace_id user_id tenant_id agent_id correlation_id call_id output_id"
+    "id session_id workspace_id user_id tenant_id agent_id correlation_id traceparent call_id output_id"
     " args_digest result_digest text_digest idempotency_key".split()
 )
 """Identifying fields: their redacted values must still differ."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .values import CODE, VALUE, is_placeholder, looks_random
+from .values import CODE, DIGIT, VALUE, is_placeholder, looks_random
 
 LONGEST_BARE = 256
 """Bytes by which a value without quotes is judged: a longer one would be read again for each label in it."""
@@ -167,7 +167,7 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
     if in_word and label == b"pass" and not env:
         return None
     if label in _NUMBERS:
-        number = sum(map(_is_digit, value)) >= 3 and len(value) <= 16 and not _VERSION.fullmatch(value)
+        number = len(value) <= 16 and len(DIGIT.findall(value)) >= 3 and not _VERSION.fullmatch(value)
         return (start, end) if number else None
     if label == b"pass" and len(value) < 6 and value.isdigit():
         return None  # `pass: 12` counts tests
@@ -197,10 +197,6 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
     if not strong and not bare and (len(value) < 6 or (b" " in value and not looks_random(value))):
         return None
     return start, _without_stop(text, start, end) if bare else end
-
-
-def _is_digit(byte: int) -> bool:
-    return 48 <= byte <= 57
 
 
 def _is_opaque(value: bytes) -> bool:

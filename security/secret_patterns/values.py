@@ -41,8 +41,11 @@ _WORDS = frozenset(
     value values name names field fields found gone lost bad good raise throw continue break else print yes no ok""".split()
 )
 """Values that are not secrets: types, constants, and words of sentences about secrets."""
+MASK = b"\xff"
+"""Byte, invalid in UTF-8, that stands for each byte of a secret that is already found."""
+
 _PLACEHOLDER = re.compile(
-    rb"\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*",
+    rb"\xff.*|\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*",
     re.DOTALL,
 )
 
@@ -50,7 +53,7 @@ _PLACEHOLDER = re.compile(
 def looks_random(value: bytes) -> bool:
     """Whether a word mixes letters with digits, or lower with upper case after its first letter."""
     tail = value[1:]
-    return any(48 <= byte <= 57 for byte in value) or (tail != tail.lower() and value != value.upper())
+    return DIGIT.search(value) is not None or (tail != tail.lower() and value != value.upper())
 
 
 def is_placeholder(value: bytes) -> bool:
