@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from .rules.older_shapes import RulesMisfit
 from .rules.parser import RulesDocument, overlaid
 from .rules.rules import RuleSet
 from .schemas.settings import SettingsOverrides
-from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
+from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, PatternSeverity, RecoveryMode
 
 INSTALLATION = Path(__file__).resolve().parent
 """Folder of the package that runs."""
@@ -28,6 +29,13 @@ DEFAULT_DB = Path(".trustfold/trustfold.sqlite")
 
 DEFAULT_HISTORY = Path(".trustfold/history")
 """Default history, beside the store."""
+
+
+class WebhookFormat(StrEnum):
+    """Body of a webhook's requests: our own record of an incident, or a message for a chat."""
+
+    JSON = "json"
+    SLACK = "slack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,10 @@ class EnvironmentSettings:
         token: secret that a running `up` requires (`TRUSTFOLD_TOKEN`).
         operator_token: secret that a running `up` requires for orders (`TRUSTFOLD_OPERATOR_TOKEN`).
         publishers: JSON file of publishers that have a token and workspaces of their own (`TRUSTFOLD_PUBLISHERS`).
+        webhook: URL that is told of incidents (`TRUSTFOLD_WEBHOOK`).
+        webhook_secret: key of the signature of these requests (`TRUSTFOLD_WEBHOOK_SECRET`).
+        webhook_format: their body (`TRUSTFOLD_WEBHOOK_FORMAT`).
+        webhook_severity: severity from which on incidents are told (`TRUSTFOLD_WEBHOOK_SEVERITY`).
         history: directory of Parquet files for analysts (`TRUSTFOLD_HISTORY`).
         rules_file: rules file (`TRUSTFOLD_RULES`).
         policies_file: policies file, in addition to those of the rules file (`TRUSTFOLD_POLICIES`).
@@ -71,6 +83,10 @@ class EnvironmentSettings:
     token: str = ""
     operator_token: str = ""
     publishers: Path | None = None
+    webhook: str = ""
+    webhook_secret: str = ""
+    webhook_format: WebhookFormat = WebhookFormat.JSON
+    webhook_severity: PatternSeverity = PatternSeverity.MODERATE
     history: Path = DEFAULT_HISTORY
     rules_file: Path | None = None
     policies_file: Path | None = None
@@ -175,6 +191,10 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "token": ("TRUSTFOLD_TOKEN", str.strip),
     "operator_token": ("TRUSTFOLD_OPERATOR_TOKEN", str.strip),
     "publishers": ("TRUSTFOLD_PUBLISHERS", Path),
+    "webhook": ("TRUSTFOLD_WEBHOOK", str.strip),
+    "webhook_secret": ("TRUSTFOLD_WEBHOOK_SECRET", str.strip),
+    "webhook_format": ("TRUSTFOLD_WEBHOOK_FORMAT", WebhookFormat),
+    "webhook_severity": ("TRUSTFOLD_WEBHOOK_SEVERITY", PatternSeverity),
     "history": ("TRUSTFOLD_HISTORY", Path),
     "rules_file": ("TRUSTFOLD_RULES", Path),
     "policies_file": ("TRUSTFOLD_POLICIES", Path),
@@ -200,6 +220,8 @@ _KINDS: dict[Callable[[str], Any], str] = {
     str: "text",
     Path: "a path",
     _boolean: "true or false",
+    WebhookFormat: f"one of {', '.join(WebhookFormat)}",
+    PatternSeverity: f"one of {', '.join(PatternSeverity)}",
     NudgeLevel: f"one of {', '.join(NudgeLevel)}",
     RecoveryMode: f"one of {', '.join(RecoveryMode)}",
     ModelSwitchStrategy: f"one of {', '.join(ModelSwitchStrategy)}",

@@ -82,10 +82,10 @@ def up(  # noqa: PLR0913 - each is an option of its own
         from ..streams.embedded.server import make_app
         from ..streams.embedded.sign_in import RoleTokens
         from ..web.routes import more_routes
+        from ..web.webhook import webhook_of
     except ImportError as missing:
         raise NotInstalled("the server", missing) from missing
-    settings = EnvironmentSettings.from_env()
-    temporary = _temporary_folder(settings, store)
+    temporary = _temporary_folder(settings := EnvironmentSettings.from_env(), store)
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
     check_exposure(address, settings.token)
@@ -101,7 +101,9 @@ def up(  # noqa: PLR0913 - each is an option of its own
         url = address_of(listener)
         usual = place_of(settings.history, store_source(engine.views.noted(STORE_ID), path))
         engine.announce(url)
-        more = partial(more_routes, user=settings.user, history=Path(history or usual))
+        more = partial(
+            more_routes, user=settings.user, history=Path(history or usual), webhook=webhook_of(settings, url)
+        )
         app = make_app(engine, path, roles=roles, files=files, more=more)
     except BaseException:
         engine.close()

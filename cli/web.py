@@ -55,6 +55,7 @@ def web(
         from ..streams.kafka.settings import KafkaSettings
         from ..web.dashboard.kafka_source import KafkaSource
         from ..web.routes import kafka_app
+        from ..web.webhook import webhook_of
     except ImportError as missing:
         raise NotInstalled("the dashboard over Kafka", missing) from missing
     ours = EnvironmentSettings.from_env()
@@ -66,9 +67,10 @@ def web(
     check_exposure(address, ours.token)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and the lines below report it
     source = KafkaSource(kafka, recorded if recorded.is_dir() else None, ours.rules(rules))
-    app = kafka_app(source, RoleTokens(ours.token, ours.operator_token, allow_local_orders))
     listener = listen(address, ours.port if port is None else port)
     url = address_of(listener)
+    roles = RoleTokens(ours.token, ours.operator_token, allow_local_orders)
+    app = kafka_app(source, roles, webhook_of(ours, url))
     stopped = serve(app, listener, lambda: note(f"the dashboard is at {url}, over {source.name}; Ctrl-C stops it"))
     note("stopped")
     if stopped is signal.SIGINT:

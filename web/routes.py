@@ -29,15 +29,19 @@ from .dashboard.routes import dashboard_routes, error_page
 from .hooks import AgentHooks
 from .metrics import metrics_routes
 from .otlp import otlp_routes
+from .webhook import IncidentWebhook, WebhookTarget
 
 if TYPE_CHECKING:
     from .dashboard.kafka_source import KafkaSource
 
 
-def more_routes(service: EmbeddedService, user: str = "", history: Path | None = None) -> Sequence[BaseRoute]:
+def more_routes(
+    service: EmbeddedService, user: str = "", history: Path | None = None, webhook: WebhookTarget | None = None
+) -> Sequence[BaseRoute]:
     """Routes for an engine that is served.
 
-    `user` owns the sessions of coding agents; `history` is the directory of recorded Parquet files.
+    `user` owns the sessions of coding agents; `history` is the directory of recorded Parquet files; `webhook` is told
+    of incidents.
     """
     policy = policy_of(service)  # shared by all, so that an approval is used only once
     source = EmbeddedSource(service, history)
@@ -46,6 +50,8 @@ def more_routes(service: EmbeddedService, user: str = "", history: Path | None =
     site = PageContext(source, service.sign_ins, hub, archive=HistoryArchive(history, refusal=lambda: source.foreign))
     service.ending.append(site.archive.close)
     service.error_page = error_page(site)
+    if webhook is not None:
+        service.beside.append(IncidentWebhook(source.board, webhook).run)
 
     async def incidents(_request: Request) -> Response:
         """All incidents, most urgent first; the first thing that `trustfold status` shows."""
@@ -62,8 +68,11 @@ def more_routes(service: EmbeddedService, user: str = "", history: Path | None =
     ]
 
 
-def kafka_app(source: KafkaSource, roles: RoleTokens) -> Starlette:
-    """ASGI application of `trustfold web`: the dashboard alone; while it runs it follows the topics of `source`."""
+def kafka_app(source: KafkaSource, roles: RoleTokens, webhook: WebhookTarget | None = None) -> Starlette:
+    """ASGI application of `trustfold web`: the dashboard alone; while it runs it follows the topics of `source`.
+
+    `webhook` is told of incidents.
+    """
     from ..streams.kafka.records import ended  # noqa: PLC0415 - Kafka is an extra
 
     hub, sign_ins = StreamHub(source.board), SignIns(roles)
@@ -71,9 +80,12 @@ def kafka_app(source: KafkaSource, roles: RoleTokens) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        following = asyncio.create_task(source.run())
+        tasks = [asyncio.create_task(source.run())]
+        if webhook is not None:
+            tasks.append(asyncio.create_task(IncidentWebhook(source.board, webhook).run()))
         yield
-        await ended(following)
+        for task in tasks:
+            await ended(task)
         archive.close()
 
     async def health(_request: Request) -> Response:

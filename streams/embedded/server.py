@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -93,6 +93,7 @@ class EmbeddedService:
         path: file of the store.
         since_ms: when the service was created, milliseconds since the epoch.
         sign_ins: cookies of browsers.
+        beside: coroutine functions that run while the server does.
         ending: called once before the streams end and the writer stops.
         read: runs a query of `StoreViews` by its name, concurrently with the writer.
         search: as `read`, for queries that may scan the whole store: on its own thread, so that `read` does not wait.
@@ -107,6 +108,7 @@ class EmbeddedService:
         self.sign_ins = SignIns(roles)
         self.writer = EngineWriter(engine, files)
         self.stopping = False
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.ending: list[Callable[[], None]] = []
         self.collectors: list[Any] = []
         self.error_page: Callable[[HttpRequest, HTTPException], Response | None] = lambda _request, _error: None
@@ -195,8 +197,11 @@ def make_app(
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         service.writer.start()
+        tasks = [asyncio.create_task(run()) for run in service.beside]
         yield
         service.stop_following()
+        for task in tasks:
+            task.cancel()
         await service.close()
 
     app = Starlette(

@@ -524,8 +524,7 @@ def test_an_answer_that_never_ends_is_left(plugin: bool, tmp_path: Path) -> None
     ended = Event()
 
     def drip(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), listener.accept()[0] as connection:
             connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n{")
             while not ended.wait(0.05):
                 connection.sendall(b" ")
