@@ -416,23 +416,40 @@ def redact(value: Any, known: Iterable[str] = (), depth: int = 0) -> Any:
     if depth >= MAX_DEPTH:
         return HIDDEN
     if isinstance(value, Mapping):
-        named = any(isinstance(value.get(name), str) and is_secret_name(value[name]) for name in _NAMING)
+        named = any(
+            isinstance(inner, str) and str(name).lower() in _NAMING and is_secret_name(inner)
+            for name, inner in value.items()
+        )
         return {
             redact_text(str(name), known): HIDDEN
-            if _is_hidden(str(name), inner) or (named and name in _NAMED and isinstance(inner, str) and inner)
+            if _is_hidden(str(name), inner)
+            or (named and str(name).lower() in _NAMED and isinstance(inner, str) and inner)
             else redact(inner, known, depth + 1)
             for name, inner in value.items()
         }
     if isinstance(value, list | tuple | set | frozenset):
         if len(value) == 2 and isinstance(value, list | tuple) and _is_pair(*value):
             return [redact(value[0], known, depth + 1), HIDDEN]
+        known = [*known, *_of_command(value)]
         return [redact(inner, known, depth + 1) for inner in value]
     return redact_text(str(value), known)
 
 
-_NAMING = ("name", "key", "field", "header", "variable", "property", "param", "setting")
+_NAMING = frozenset(("name", "key", "field", "header", "variable", "property", "param", "setting"))
 _NAMED = frozenset(("value", "values", "val", "content"))
 """Fields of an object that names a value, as in lists of headers and variables."""
+
+
+def _of_command(words: Iterable[Any]) -> list[str]:
+    """Secrets in the words of a command, such as `["mysql", "--password", "..."]`: a word does not tell it alone."""
+    texts = [word for word in words if isinstance(word, str)]
+    if len(texts) < 2 or not any(word.startswith("-") for word in texts):
+        return []
+    return secret_spans(" ".join(f'"{word}"' if " " in word else word for word in texts)[:MAX_COMMAND])
+
+
+MAX_COMMAND = 65_536
+"""Characters of a list of words that are read as a command."""
 
 
 def _is_pair(name: Any, value: Any) -> bool:
@@ -539,7 +556,12 @@ def may_hold_secrets(json: bytes) -> bool:
             return True
         for escape, character in _ESCAPES:
             json = json.replace(escape, character)
-    return redact_bytes(json) is not json or (b'":' in json and any(map(_is_secret_field, _FIELD.findall(json))))
+    if redact_bytes(json) is not json or (b'":' in json and any(map(_is_secret_field, _FIELD.findall(json)))):
+        return True
+    if b'","-' not in json:
+        return False
+    command = json.replace(b'","', b" ")
+    return redact_bytes(command) is not command
 
 
 def _redact_fields(record: dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,8 @@ _PROGRAMS = tuple(
         ("secretsdump wmiexec smbexec psexec atexec dcomexec mssqlclient getuserspns getnpusers", "@",
          r"[^\s'\"\\]{1,60}/[\w.-]{1,60}:\\*['\"]?([^\s@'\"\\]+)\\*['\"]?@", "exec|secretsdump|mssqlclient|getuserspns|getnpusers"),
         ("sqlplus", "^sqlplus", r"[\w.-]{1,80}/([^\s@/'\"\\]+)@"),
+        ("useradd usermod", " -p", r"-p[ =]{1,4}" + _ANY, "user"),
+        ("doctl", "^doctl", r"(?:-t|--access-token)[ =]{1,4}" + _ANY),
         ("nmcli", "^nmcli", r"password +" + _TEXT),
         ("poetry composer", "http-basic", r"http-basic\.\S{1,80} +\S{1,80} +([^\s'\"\\]+)"),
         ("curl", "^curl", r"-u {0,4}\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)", " -u"),
@@ -55,7 +57,7 @@ COMMANDS = (
     shape("set command", "^set |setx |setenv |setvar |config |put |#define ",
       rf"(?#folded){_SET}(?:--?[\w-]{{1,30}}[ \t]{{1,4}}){{0,3}}\\*[\"']?([\w./:@-]{{2,80}})\\*[\"']?\s{{1,4}}\\*[\"']?([^\s\"'`|;&\\<>=(){{}}\[\],]{{6,}})", is_named_and_random),
     shape("flag", "-oauth0-bearer|-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw|-setcookie|-account-key|-shared-key|-master-key|-encryption-key",
-      rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+){VALUE}", is_given),
+      rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+|\\*[\"'],\s{{0,4}}){VALUE}", is_given),
     shape("windows flag", "^/p:|/pass:|/password:", r"(?#folded)(?<=\s)/p(?:ass(?:word)?)?:" + _TEXT, is_given),
     shape("user flag", "^-u|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]++\\*+['\"]?[^\s:'\"]+:([^\s'\"\\]+)", is_given),
     *(
@@ -63,7 +65,7 @@ COMMANDS = (
         for programs, needles, pattern, beside in _PROGRAMS
     ),
     shape("password by a pipe", "cryptsetup|kinit|smbpasswd|su -|secret create|chpasswd|--password-stdin|--stdin|--with-token|--passphrase-fd|secret put|secret set|sudo",
-      r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?(?:chpasswd|cryptsetup|kinit|smbpasswd|su -|(?:docker|podman) secret create)|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
+      r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?(?:\\*['\"]?%s(?:\\++n)?\\*['\"]?\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?(?:chpasswd|cryptsetup|kinit|smbpasswd|su -|(?:docker|podman) secret create)|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
       is_given, "echo|printf"),
     shape("password by a here string", "<<<",
       r"(?:--with-token|--password-stdin|chpasswd|passwd|sudo -S)[^\n<]{0,80}<<<\s{0,4}\\*['\"]?(?:[\w.@-]{1,80}:)?([^\s'\"\\]+)", is_given),

@@ -60,7 +60,7 @@ CONFIGURATION = (
       r":(?<=[\w.*-]:)(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+):?", is_given),
     shape("odbc", "^pwd=|password=", r"(?#folded)(?:pwd|password)=([^;\"'\n=&]{1,80});", is_given, ";"),
     shape("element", "password|passwd|secret|token|apikey|api_key|keymaterial|psk",
-      r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>(?:\s{0,40}<value>)?([^<>\n]+)</", is_given, "</"),
+      r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>(?:\s{0,40}<value>|<!\[cdata\[)?([^<>\n]+)>?</", is_given, "</"),
     shape("tag", "^<input|<meta|<add|<param|<property|<variable|<entry|<setting|<item",
       r"<(?i:input|meta|add|param|property|variable|entry|setting|item)\b[^<>]{0,300}?\s(?i:value|content)\s{0,4}=\s{0,4}\\*[\"']([^\"'<>\\]+)\\*[\"'][^<>]{0,300}",
       _is_secret_tag, "value|content"),

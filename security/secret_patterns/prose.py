@@ -8,6 +8,7 @@ from .labels import PASSWORDS
 from .shapes import shape
 from .values import has_entropy, is_mixed, is_random_value
 
+_NAMED_AFTER = ("password", "passphrase", "api key", "token")
 _FOREIGN_WORDS = [*PASSWORDS.split("|"), "password", "lösenordet"]
 
 
@@ -26,6 +27,9 @@ PROSE = (
       r"(?#folded)(?:backup|recovery|scratch) codes?\s{0,4}[:=]\s{0,4}([\w-]{6,20}(?:[ ,\t]{1,3}[\w-]{6,20}){0,20})", has_entropy),
     shape("password in prose", "^password |passphrase |passcode |pwd |pin |token |passwort |kennwort |mot de passe |senha ",
       r"(?#folded)(?:(?<=with )|(?<=using )|(?<=use )|(?<=by )|(?<=mit )|(?<=avec )|(?<=com )|(?<=the )|(?<=dem )|(?<=le )|(?<=la )|(?<=with a ))(?:password|passphrase|passcode|pwd|pin|token|passwort|kennwort|mot de passe|senha) \\*[\"']?([^\s\"'\\,;]{5,})", is_random_value),
+    shape("key in an error", "^api key |access key |api key:|access key:", r"(?#folded)(?:api|access) key(?: provided| given)?:? \\*[\"'`]?([^\s\"'`\\,;]{12,})", is_mixed),
+    shape("password before its kind", "|".join(f" as {the}{kind}" for the in ("", "the ") for kind in _NAMED_AFTER),
+      rf"(?#folded)(?<![^\s\"'`])([^\s\"'`\\]{{6,80}}+)[\"'`]? as (?:the )?(?:{'|'.join(_NAMED_AFTER)})", is_mixed),
     shape("password in foreign prose", "^" + "|".join(_FOREIGN_WORDS),
       rf"(?#folded)(?:{'|'.join(_FOREIGN_WORDS)})\s(?:ist|lautet|est|es|é|è|to|je|är|er|là|—|–|это)(?:\s|\s?:\s?)\\*(?:[\"'`]|„|“|«\s?)?([^\s\"'\\,;]{{5,}})", is_random_value),
     shape("credentials", "^credential|creds|login|user/pass|zugangsdaten|identifiants|credenciales|credenziali",

@@ -193,7 +193,8 @@ async def test_events_carry_the_trace_of_their_call(spans: InMemorySpanExporter)
 
     for _ in range(3):
         await guard.call("fetch", denied, session_id="s2", trace=CallTrace(traceparent=given))
-    assert {one.topic for one in guard.memory.outputs if one.traceparent == given} >= {"outcomes", "escalations", "state"}
+    topics = {one.topic for one in guard.memory.outputs if one.traceparent == given}
+    assert topics >= {"outcomes", "escalations", "state"}
 
     guard = guard_for_tests(tracing=True)
     await guard.call("fetch", lambda: "ok", session_id="s1", trace=CallTrace(traceparent=given))

@@ -53,7 +53,7 @@ CHAINS: dict[str, Callable[[int], str]] = {
     "vault": lambda n: "$ANSIBLE_VAULT;1.1;AES256\n" * (n // 26),
     "sess_id=": lambda n: "sess_id=" * (n // 8),
     "pin:": lambda n: "pin:" * (n // 4),
-    "columns after secrets": lambda n: "\n".join(text for text, _ in KINDS.values())[: n // 2] + "\n" + "token " * (n // 12),
+    "columns after secrets": lambda n: "\n".join(text for text, _ in KINDS.values())[: n // 2] + "token " * (n // 12),
 }
 """By the pattern that read each text again and again; 60 KB in one event, 45 KB in a file, 400 KB in a record."""
 
