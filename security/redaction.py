@@ -363,7 +363,8 @@ class SearchedText:
 
     def _of_label(self, rule: int, label: SecretLabel) -> list[tuple[int, int]]:
         """Return the places of the values after labels such as `password:`."""
-        found, done = [], 0
+        found: list[tuple[int, int]] = []
+        done = 0
         for at in self._starts(rule):
             if at < done or (match := label.pattern.match(self.lower, at)) is None:
                 continue

@@ -30,7 +30,7 @@ _SUFFIX = r"(?:[_ -]?(?:key_base|key|value|hash|string|data|id|b64|base64|\d{1,2
 _TYPE = r"(?:[ \t]{0,3}:[ \t]{0,3}&?[a-z][\w.|?]{0,24}(?:\[\w{1,20}\])?[ \t]{0,3}(?==[^=]))?"
 """A type between a name and its value: `token: &str = "..."`."""
 _LINE = r"(?:\\*\n|\\+n)"
-_LEAD = rf"(?:[|>][+-]?[ \t]{{0,4}}{_LINE}[ \t]{{0,32}}|{_LINE}[ \t]{{2,32}}|[&!][!\w]{{1,24}}[ \t]{{1,4}}|(?:\\*\"){{3}}(?:{_LINE} ?)?|[']['][']{_LINE}?|\[\s{{0,4}}(?=\\*[\"'])|[bfru]{{1,2}}(?=\\*[\"']))?"
+_LEAD = rf"(?:[|>][+-]?[ \t]{{0,4}}{_LINE}[ \t]{{0,32}}|{_LINE}[ \t]{{2,32}}|[&!][!\w]{{1,24}}[ \t]{{1,4}}|(?:\\*\"){{3}}(?:{_LINE} ?)?|[']['][']{_LINE}?|\[\s{{0,4}}(?=\\*[\"'])|[bu](?=\\*[\"']))?"
 """Signs between a name and its value: the start of a block, an anchor, a tag, the next line, a list, kinds of strings."""
 _WIDE = ("：", "＝", "是", "为", "為", "は", "는", "은")
 """Separators of Chinese, Japanese and Korean."""

@@ -51,11 +51,11 @@ def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
         if before.rstrip(_QUOTES + b"\\").endswith(one) or after.lstrip(_QUOTES).startswith(one)
     )
     separator = next(separators, b"")
-    if not separator:
-        return [], match.end(1)
     line_end = _LINE_END.search(text, match.end(1), match.end(1) + _LONGEST_HEADER)
     if line_end is None:
         return [], _before_line_end(text, match.end(1))
+    if not separator:
+        return [], line_end.end()
     begin = max(0, match.start() - _LONGEST_HEADER)
     begin = max([begin, *(last.end() for last in _LINE_BEGIN.finditer(text, begin, match.start()))])
     header = text[begin : line_end.start()].split(separator)
