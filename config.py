@@ -1,7 +1,7 @@
 """Configuration of the command line: the environment, and the files of rules and policies.
 
-The worker's own settings are in `trustfold.streams.kafka.settings`; this module has those that all commands share.
-Command line options take precedence over the environment, the environment over the defaults.
+The worker's own settings are in `trustfold.streams.kafka.kafka_settings`; this module has those that all commands
+share. Command line options take precedence over the environment, the environment over the defaults.
 """
 
 from __future__ import annotations
@@ -108,11 +108,7 @@ class EnvironmentSettings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Settings from `TRUSTFOLD_*`; an empty variable counts as unset.
-
-        Raises:
-            ConfigError: a variable does not parse; the message names it.
-        """
+        """Settings from `TRUSTFOLD_*`; an empty variable counts as unset."""
         environ = os.environ if environ is None else environ
         values: dict[str, Any] = {}
         for name, (variable, parse) in _VARIABLES.items():
@@ -125,11 +121,7 @@ class EnvironmentSettings:
         return cls(**values)
 
     def environment(self) -> SettingsOverrides:
-        """Settings of the environment, the level above all others (docs/design/semantics.md#settings).
-
-        Raises:
-            ConfigError: threshold or window are out of range.
-        """
+        """Settings of the environment, the level above all others (docs/design/semantics.md#settings)."""
         default_rule = {"count_threshold": self.threshold, "window_seconds": self.window}
         chosen = {name: value for name, value in default_rule.items() if value is not None}
         rules: dict[str, Any] = {"trust": {"default_rule": chosen}} if chosen else {}
@@ -243,11 +235,7 @@ def load_rules(path: str | Path) -> RuleSet:
 
 
 def read_document(path: str | Path) -> RulesDocument:
-    """Parse a file of rules or policies.
-
-    Raises:
-        ConfigError: it cannot be read, or is neither TOML nor JSON.
-    """
+    """Parse a file of rules or policies."""
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")

@@ -74,6 +74,7 @@ class NotInstalled(ConfigError):
         )
 
 
+# Modules of the extras and the extra that brings each (pyproject.toml)
 EXTRAS = {
     "aiokafka": "kafka",
     "faust": "kafka",
@@ -87,7 +88,6 @@ EXTRAS = {
     "redis": "redis",
     "mcp": "mcp",
 }
-"""Modules of the extras and the extra that brings each (pyproject.toml)."""
 
 
 class TargetUnreachable(TrustfoldError):

@@ -15,13 +15,13 @@ from rich.text import Text
 from ..errors import ConfigError
 from ..schemas.decision_text import plain
 from ..schemas.public_state import ModelUpdated, PublicState
-from .clients.base import DeploymentClient, StateRecord
+from .clients.client import DeploymentClient, StateRecord
 from .options import json_option, with_target
 from .render import console, write_json
 from .terminal import GOOD, QUIET, lined_table, note_unreadable
 
+# Fields that `behavior --compare` shows side by side
 MEASURES = ("turns", "stalled_turns", "stall_rate", "nudges_sent", "nudges_effective", "nudge_effectiveness")
-"""Fields that `behavior --compare` shows side by side."""
 
 
 def is_profile(state: PublicState) -> bool:
@@ -88,17 +88,11 @@ def stalls(*, target: DeploymentClient, as_json: bool) -> None:
 
 
 class PatternCount(NamedTuple):
-    """Detections of a pattern.
+    """Detections of a pattern."""
 
-    Attributes:
-        total: in all models.
-        models: by model.
-        false_alarms: its nudges reported as false alarms.
-    """
-
-    total: int
-    models: dict[str, int]
-    false_alarms: int
+    total: int  # in all models
+    models: dict[str, int]  # by model
+    false_alarms: int  # its nudges reported as false alarms
 
 
 def pattern_counts(profiles: Sequence[ModelUpdated]) -> dict[str, PatternCount]:
@@ -147,6 +141,7 @@ NOTHING = Text(
 )
 NO_TURNS = Text("No turn has ended yet: publish `turn.started` and `turn.ended`, or stall rates stay empty.", QUIET)
 
+# Of a comparison: title, field, and whether a larger value is better (1), worse (-1) or neither (0)
 _ROWS = (
     ("Turns", "turns", 0),
     ("Stalled turns", "stalled_turns", 0),
@@ -155,7 +150,6 @@ _ROWS = (
     ("Helped", "nudges_effective", 0),
     ("Nudges that helped", "nudge_effectiveness", 1),
 )
-"""Of a comparison: title, field, and whether a larger value is better (1), worse (-1) or neither (0)."""
 
 
 def profiles_table(profiles: Sequence[ModelUpdated]) -> RenderableType:

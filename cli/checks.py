@@ -23,11 +23,10 @@ from ..schemas.decision_text import DecisionLine, TextTone, counted
 from ..schemas.events import ToolCallStarted, epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 
-CHECKS = "checks"
-"""Topic name of the outputs that are checks; no broker has it."""
+CHECKS = "checks"  # Topic name of the outputs that are checks; no broker has it
 
+# A session clock further ahead of all others is ignored until another session's clock reaches it too
 MAX_JUMP_MS = 30 * 86_400_000
-"""A session clock further ahead of all others is ignored until another session's clock reaches it too."""
 
 
 class GuardVerdict(StrEnum):
@@ -40,21 +39,15 @@ class GuardVerdict(StrEnum):
 
 
 class CallCheck(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
-    """Decision that a guard would have taken about one call.
-
-    Attributes:
-        key: trust key or circuit that decided; for an allowed call, the call's own key.
-        reason: why, as text; empty for an allowed call.
-        time: when the call started.
-    """
+    """Decision that a guard would have taken about one call."""
 
     session_id: str
     call_id: str
     tool_name: str
     decision: GuardVerdict
-    key: str
-    reason: str
-    time: str
+    key: str  # trust key or circuit that decided; for an allowed call, the call's own key
+    reason: str  # why, as text; empty for an allowed call
+    time: str  # when the call started
 
 
 def verdict_of(decision: CheckDecision) -> GuardVerdict:
@@ -67,15 +60,11 @@ def verdict_of(decision: CheckDecision) -> GuardVerdict:
 
 
 class CallChecker:
-    """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded.
-
-    Attributes:
-        view: the states that a guard would have received so far.
-    """
+    """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded."""
 
     def __init__(self, topology: LocalTopology) -> None:
         """Check the calls of all records fed to `topology`."""
-        self.view = StateView()
+        self.view = StateView()  # the states that a guard would have received so far
         self._topology = topology
         self._reached = 0
         self._ahead = ""

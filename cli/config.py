@@ -12,15 +12,15 @@ import click
 
 from ..config import ENVIRONMENT, EnvironmentSettings, load_rules, read_document
 from ..errors import ConfigError
-from ..rules.base import leaves, plain
 from ..rules.levels import table
+from ..rules.merging import leaves, plain
 from ..rules.parser import as_toml
 from ..rules.rules import RuleSet
 from ..schemas.decision_text import counted
-from .clients.base import DeploymentClient
+from .clients.client import DeploymentClient
 from .options import json_option, rules_options, with_target
 from .render import console, echo, note, note_any, write_json
-from .settings import place_of, policy_deviations, policy_text, scope_options
+from .setting_levels import place_of, policy_deviations, policy_text, scope_options
 from .terminal import lined_table
 
 _SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})

@@ -36,13 +36,13 @@ from .origin import refuse_agents
 from .render import echo, note, note_any
 from .service import UserService
 
+# Manual steps that remain for the user, by agent
 NEXT_STEP = {
     "codex": "Codex asks once before it runs new hooks: start `codex`, type /hooks and trust them "
     "(`codex exec` skips them until then)",
     "gemini": "in a project's own settings hooks run only where the folder is trusted",
     "copilot": "in a project's own folder hooks run only where the folder is trusted",
 }
-"""Manual steps that remain for the user, by agent."""
 
 BACKUP = ".before-trustfold"
 
@@ -168,11 +168,7 @@ class ConnectionFile:
         return found if isinstance(found, dict) else {}
 
     def write(self, agent: str, file: Path, link: HookLink) -> bool:
-        """Write the hooks into a file; returns True if that changed it.
-
-        Raises:
-            ConfigError: the file is not a valid configuration, or cannot be written.
-        """
+        """Write the hooks into a file; returns True if that changed it."""
         text, record = _read(file), self.known().get(str(file), {})
         if file.exists() and connected(agent, text, link) == text:
             return False
@@ -196,11 +192,7 @@ class ConnectionFile:
         return True
 
     def remove(self, agent: str, file: Path) -> bool:
-        """Remove the hooks from a file; returns True if there were any.
-
-        Raises:
-            ConfigError: the file is not a valid configuration, or cannot be written.
-        """
+        """Remove the hooks from a file; returns True if there were any."""
         text, record = _read(file), self.known().get(str(file), {})
         if not file.exists() or not _is_connected(agent, text):
             self._remember(file, None)

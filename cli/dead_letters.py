@@ -12,14 +12,13 @@ from rich.text import Text
 
 from ..errors import ConfigError
 from ..schemas.decision_text import counted
-from .clients.base import DeploymentClient, LetterState, ListedLetter, RepublishResult
+from .clients.client import DeploymentClient, LetterState, ListedLetter, RepublishResult
 from .operator import ask
 from .options import json_option, with_target
 from .render import ExitCode, console, data, note
 from .terminal import BAD, QUIET, lined_table
 
-EXCERPT = 60
-"""Characters of a record shown in the list; --json has all of it."""
+EXCERPT = 60  # Characters of a record shown in the list; --json has all of it
 
 
 @click.group("dead-letters")
@@ -27,8 +26,7 @@ def dead_letters() -> None:
     """List records that could not be processed, and republish them after a fix."""
 
 
-TABLE_WIDTH = 110
-"""Least width in characters of a terminal on which the columns of the list fit."""
+TABLE_WIDTH = 110  # Least width in characters of a terminal on which the columns of the list fit
 
 _reason = click.option("--reason", metavar="CODE", help="Only those with this reason code.")
 _limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum records, oldest first.")

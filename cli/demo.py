@@ -34,20 +34,15 @@ from ..schemas.decisions import (
 from ..schemas.events import Event, ModelText, ToolCallFinished, ToolCallStarted, TurnEnded, UserMessage
 from ..schemas.vocabulary import BreakerState, CallStatus, TrustState
 from ..streams.embedded.engine import EmbeddedEngine
-from .clients.base import StateOverview, state_records
+from .clients.client import StateOverview, state_records
 from .options import json_option
 from .render import console, data
 from .status import overview_table
 from .terminal import BAD, CLOCK_WIDTH, GOOD, QUIET, WARN, timed
 
-WIDEST = 100
-"""Width in columns; longer lines are hard to read."""
-
-LONG = timedelta(minutes=5)
-"""Shortest pause that is printed."""
-
-NAME_WIDTH = 9
-"""Width in characters of the labels before each fact: `why`, `platform`."""
+WIDEST = 100  # Width in columns; longer lines are hard to read
+LONG = timedelta(minutes=5)  # Shortest pause that is printed
+NAME_WIDTH = 9  # Width in characters of the labels before each fact: `why`, `platform`
 
 INTRO = (
     "trustfold folds the events of an agent's tool calls into decisions: is this tool healthy, may it run without "
@@ -63,22 +58,16 @@ NEXT = (
 )
 
 
-EVENTS = "demo.ndjson"
-"""File of the scripted events; `tests/support/demo_script.py` writes it."""
+EVENTS = "demo.ndjson"  # File of the scripted events; `tests/support/demo_script.py` writes it
 
 
 class DemoChapter(NamedTuple):
-    """Part of the day, with a session of its own.
-
-    Attributes:
-        intro: text before its events.
-        result: text after its events: what trustfold did, and why.
-    """
+    """Part of the day, with a session of its own."""
 
     session: str
     title: str
-    intro: str
-    result: str
+    intro: str  # text before its events
+    result: str  # text after its events: what trustfold did, and why
 
 
 CHAPTERS = (
@@ -228,19 +217,12 @@ _NUDGE = {
 
 
 class DecisionBlock(NamedTuple):
-    """One decision, or several of the same kind at the same time.
+    """One decision, or several of the same kind at the same time."""
 
-    Attributes:
-        title: the decision, in a word or two.
-        style: style of the title and the bar.
-        subjects: keys it applies to.
-        facts: label and text of each further line.
-    """
-
-    title: str
-    style: str
-    subjects: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
+    title: str  # the decision, in a word or two
+    style: str  # style of the title and the bar
+    subjects: tuple[str, ...]  # keys it applies to
+    facts: tuple[tuple[str, str], ...]  # label and text of each further line
 
 
 def _line(event: Event, calls: dict[str, ToolCallStarted]) -> Text | None:

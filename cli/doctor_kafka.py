@@ -36,21 +36,20 @@ except ImportError as missing:
     raise NotInstalled("Kafka", missing) from missing
 
 KAFKA_PORT = 9092
+# Clock difference to fix, in seconds; event times are cut at one minute beyond their record's timestamp
 MAX_SKEW_S = 5.0
-"""Clock difference to fix, in seconds; event times are cut at one minute beyond their record's timestamp."""
 
 EXPIRES_SOON_S = 14 * 86_400
 SHOWN = 5
 
-LATEST = 200
-"""Number of the latest events of each partition that are looked at."""
+LATEST = 200  # Number of the latest events of each partition that are looked at
 
 _RULES = "workers' rules"
 _PUBLISHERS = "publishers"
 
 _NEEDED = (ProduceRequest, FetchRequest, JoinGroupRequest)
+# Errors caused by a broker; any other error is a bug of trustfold and is not caught
 _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
-"""Errors caused by a broker; any other error is a bug of trustfold and is not caught."""
 
 
 def examine_kafka(

@@ -22,12 +22,13 @@ from ..integrations.hook_client import ANSWER_S, MAX_READ_BYTES, PAUSE_S
 from ..schemas.decision_text import counted
 from ..security.private_files import existing, is_read_only
 from ..streams.embedded.store_views import StoreViews
-from ..streams.kafka.settings import ENVIRONMENT as WORKER
-from .clients.base import TargetRights
+from ..streams.kafka.kafka_settings import ENVIRONMENT as WORKER
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .connect import ConnectionFile, double_count_warning
 from .service import UserService
 
+# Libraries whose version is told, and the extra that brings each
 LIBRARIES = {
     "aiokafka": "kafka",
     "faust-streaming": "kafka",
@@ -37,11 +38,9 @@ LIBRARIES = {
     "uvicorn": "web",
     "prometheus-client": "metrics",
 }
-"""Libraries whose version is told, and the extra that brings each."""
 
 
-LOW_BYTES = 1 << 30
-"""Free space in bytes below which a disk counts as nearly full: an hour of a busy deployment."""
+LOW_BYTES = 1 << 30  # Free space in bytes below which a disk counts as nearly full: an hour of a busy deployment
 
 
 LOW_SHARE = 0.05
@@ -51,27 +50,19 @@ class CheckStatus(StrEnum):
     """Status of a check."""
 
     OK = "ok"
-    NOTE = "note"
-    """Works, with a remark."""
-    SKIPPED = "skipped"
-    """Could not be checked, or there is nothing to check."""
+    NOTE = "note"  # Works, with a remark
+    SKIPPED = "skipped"  # Could not be checked, or there is nothing to check
     FIX = "fix"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """The outcome of one check.
+    """The outcome of one check."""
 
-    Attributes:
-        check: what was looked at.
-        found: what was found, or why the check was skipped.
-        advice: what to do; empty if nothing.
-    """
-
-    check: str
+    check: str  # what was looked at
     status: CheckStatus
-    found: str
-    advice: str = ""
+    found: str  # what was found, or why the check was skipped
+    advice: str = ""  # what to do; empty if nothing
 
 
 def examine_installation() -> Iterator[CheckFinding]:
@@ -296,5 +287,5 @@ def is_for_kafka(name: str) -> bool:
     return name.startswith(("TRUSTFOLD_SASL_", "TRUSTFOLD_SSL_", "TRUSTFOLD_SECURITY_"))
 
 
+# Names of all variables that trustfold reads
 KNOWN_VARIABLES = frozenset({*ENVIRONMENT, *GUARD, *WORKER, "TRUSTFOLD_REDACT_EMAILS", "TRUSTFOLD_KAFKA_HOME"})
-"""Names of all variables that trustfold reads."""

@@ -24,25 +24,17 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MOST_ROWS = 1_000_000
-"""Maximum rows of an answer; `trustfold sql` has no such limit."""
+MOST_ROWS = 1_000_000  # Maximum rows of an answer; `trustfold sql` has no such limit
 
 COMPARE = "compare"
-COMPARED = "7d"
-"""Default length of the periods compared."""
-
-LONGEST = timedelta(days=3650)
-"""Longest period that can be compared."""
+COMPARED = "7d"  # Default length of the periods compared
+LONGEST = timedelta(days=3650)  # Longest period that can be compared
 
 
 class HistoryChoice(NamedTuple):
-    """Selection of histories and filters for a command.
+    """Selection of histories and filters for a command."""
 
-    Attributes:
-        roots: directories of histories, or addresses (s3://…), read as one history.
-    """
-
-    roots: tuple[Path, ...]
+    roots: tuple[Path, ...]  # directories of histories, or addresses (s3://…), read as one history
     filters: HistoryFilters
 
     @property

@@ -14,11 +14,11 @@ from ..history.page import text
 from ..history.queries import plain
 from .render import console
 
+# Words up to this many characters are kept on one line; only longer ones, such as paths, may be broken
 UNBROKEN_WIDTH = 24
-"""Words up to this many characters are kept on one line; only longer ones, such as paths, may be broken."""
 
+# Columns whose words people copy: they are kept on one line up to half the width
 _IDS = frozenset({"session", "session id"})
-"""Columns whose words people copy: they are kept on one line up to half the width."""
 
 
 def table_of(

@@ -37,8 +37,7 @@ FORMATS = (
     "opencode",
     "pi",
 )
-DETECTION_LINES = 400
-"""Number of lines read to detect a format."""
+DETECTION_LINES = 400  # Number of lines read to detect a format
 
 
 @click.command("import")
@@ -98,11 +97,7 @@ def import_logs(
 
 
 def _events(defaults: LogDefaults, origin: str | None, damages: list[str]) -> Iterator[bytes]:
-    """Events of one file.
-
-    Raises:
-        ConfigError: the file has no line of the format, or none of any known format.
-    """
+    """Events of one file."""
     from ..ingest import IMPORTERS, SkippedLines, objects_of, recognised
 
     with open_lines(defaults.file) as opened:
@@ -137,31 +132,21 @@ def _session_of(event: bytes) -> bytes:
     return event[at : event.find(b'"', at + 14)]
 
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj")
-"""Suffixes of the files read from a directory, each also with `.gz`."""
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj")  # Suffixes of the files read from a directory, each also with `.gz`
 
 _DETECTION_BYTES = 65_536
 _TIME = re.compile(rb'"(?:timestamp|created_at|start_time|startTimeUnixNano)"\s*:\s*"?([^",}\s]{4,40})')
 
 
 class LogFile(NamedTuple):
-    """Log file to import.
+    """Log file to import."""
 
-    Attributes:
-        name: path to open.
-        source: name for sessions without an id; the same at every import.
-    """
-
-    name: str
-    source: str
+    name: str  # path to open
+    source: str  # name for sessions without an id; the same at every import
 
 
 def log_files(names: Iterable[str]) -> list[LogFile]:
-    """Log files at the given paths, oldest first; of two with the same beginning, the shorter is the older.
-
-    Raises:
-        ConfigError: a path does not exist, or a directory holds no log.
-    """
+    """Log files at the given paths, oldest first; of two with the same beginning, the shorter is the older."""
     given = tuple(dict.fromkeys(names))
     check_files(tuple(name for name in given if name == STDIN or not Path(name).is_dir()))
     found: dict[str, str] = {}

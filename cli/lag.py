@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 
 
 class GroupLag(NamedTuple):
-    """Consumer group and its lag.
+    """Consumer group and its lag."""
 
-    Attributes:
-        role: `worker` or `recorder`.
-    """
-
-    role: str
+    role: str  # `worker` or `recorder`
     name: str
     partitions: list[PartitionLag]
 

@@ -26,6 +26,7 @@ from .render import (
     prepare_streams,
 )
 
+# By heading and command name: its module and function in this package, and its line in the list
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "First steps": {
         "demo": ("demo:demo", "Replay a scripted agent whose tools fail, and show each decision."),
@@ -59,10 +60,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
         "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
         "stalls": ("behavior:stalls", "Show the share of each model's turns that were stuck."),
-        "settings": ("settings:settings", "Show every setting and its source; save or clear a level."),
-        "recovery": ("settings:recovery", "Choose whether trust is restored automatically or by `recover`."),
-        "nudge": ("settings:nudge", "Set the strongest nudge that models get."),
-        "model": ("settings:model", "Show models per tool; set the strategy for switching."),
+        "settings": ("setting_levels:settings", "Show every setting and its source; save or clear a level."),
+        "recovery": ("setting_levels:recovery", "Choose whether trust is restored automatically or by `recover`."),
+        "nudge": ("setting_levels:nudge", "Set the strongest nudge that models get."),
+        "model": ("setting_levels:model", "Show models per tool; set the strategy for switching."),
         "config": ("config:config", "Show the rules in effect; check a rules file."),
         "policies": ("config:policies", "List, reload or validate prerequisites."),
     },
@@ -85,15 +86,14 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "schemas": ("config:schemas", "Export the JSON Schemas and the AsyncAPI document."),
     },
 }
-"""By heading and command name: its module and function in this package, and its line in the list."""
 
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
+# Commands also available as `trustfold reliability ...`
 RELIABILITY_COMMANDS = (
     *("status", "reset", "recover", "approve", "remove", "restore", "behavior", "patterns", "stalls"),
     *("settings", "recovery", "nudge", "model", "config", "policies"),
 )
-"""Commands also available as `trustfold reliability ...`."""
 
 
 class LazyGroup(click.Group):
@@ -130,8 +130,8 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rest)
 
 
+# Message of the RuntimeError that DuckDB raises in place of KeyboardInterrupt while it runs a query
 _CANCELLED_QUERY = "Query interrupted"
-"""Message of the RuntimeError that DuckDB raises in place of KeyboardInterrupt while it runs a query."""
 
 
 class RootGroup(LazyGroup):

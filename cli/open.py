@@ -8,7 +8,7 @@ import webbrowser
 
 import click
 
-from .clients.base import DeploymentClient
+from .clients.client import DeploymentClient
 from .options import with_target
 from .render import echo, note
 

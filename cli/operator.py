@@ -41,7 +41,7 @@ from ..schemas.commands import (
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import BreakerUpdated, TrustUpdated
 from ..schemas.vocabulary import TrustState
-from .clients.base import DeploymentClient
+from .clients.client import DeploymentClient
 from .clients.selection import keys_for_completion, stuck_keys_for_completion
 from .options import json_option, reason_option, with_target, workspace_option
 from .render import echo, note, write_json
@@ -50,14 +50,10 @@ from .terminal import ELLIPSIS
 
 
 class OrderOptions(NamedTuple):
-    """Options that all orders share.
-
-    Attributes:
-        workspace: workspace of the key; None if neither the option nor the environment names one.
-    """
+    """Options that all orders share."""
 
     target: DeploymentClient
-    workspace: str | None
+    workspace: str | None  # workspace of the key; None if neither the option nor the environment names one
     reason: str | None
     as_json: bool
 
@@ -85,11 +81,7 @@ class OrderOptions(NamedTuple):
 
 
 def _refuse_empty(_context: click.Context, _argument: click.Parameter, name: str) -> str:
-    """Callback of an argument: returns the name of a tool or circuit.
-
-    Raises:
-        ConfigError: it is empty.
-    """
+    """Callback of an argument: returns the name of a tool or circuit."""
     if not name.strip():
         raise ConfigError("the name is empty; give a tool or circuit as `trustfold status` shows it")
     return name
@@ -183,11 +175,7 @@ def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | 
 
 
 def _refused_session(target: DeploymentClient, keys: AbstractSet[str]) -> str:
-    """The agent's session in which a call of one of the keys was refused or asked about last.
-
-    Raises:
-        ConfigError: the server knows of none.
-    """
+    """The agent's session in which a call of one of the keys was refused or asked about last."""
     server = target.server()
     for said in reversed(server.said if server else ()):
         if said.get("kind") in {"refusal", "question"} and any(key in str(said.get("text")) for key in keys):
@@ -196,11 +184,7 @@ def _refused_session(target: DeploymentClient, keys: AbstractSet[str]) -> str:
 
 
 def _escalated(states: Sequence[TrustUpdated | BreakerUpdated]) -> list[TrustUpdated]:
-    """Trust states among those of a key that `recover` and `approve` apply to.
-
-    Raises:
-        TrustfoldError: every key that is not trusted is blocked or removed.
-    """
+    """Trust states among those of a key that `recover` and `approve` apply to."""
     trust = [one for one in states if isinstance(one, TrustUpdated)]
     away = [one for one in trust if one.state is not TrustState.TRUSTED]
     stuck = [one for one in away if one.state in {TrustState.BLOCKED, TrustState.REMOVED}]
@@ -212,11 +196,7 @@ def _escalated(states: Sequence[TrustUpdated | BreakerUpdated]) -> list[TrustUpd
 
 
 def _affected(order: OrderOptions, key: str) -> list[TrustUpdated | BreakerUpdated]:
-    """States that an order about a key applies to.
-
-    Raises:
-        ConfigError: the key is unknown, or several workspaces have it and the current folder is none of them.
-    """
+    """States that an order about a key applies to."""
     workspace = order.workspace
     here = held(order.target.overview().states, workspace)
     if key == EVERYTHING:
@@ -234,11 +214,7 @@ def _affected(order: OrderOptions, key: str) -> list[TrustUpdated | BreakerUpdat
 
 
 def _only_one(key: str, workspaces: set[str]) -> str:
-    """Of the workspaces that have a key the one of the current folder, else the only one; empty if there are none.
-
-    Raises:
-        ConfigError: there are several, and the current folder is none of them.
-    """
+    """Of the workspaces that have a key the one of the current folder, else the only one; empty if there are none."""
     folder = workspace_of(str(Path.cwd()))
     if folder in workspaces:
         return folder
@@ -385,6 +361,7 @@ def _send(
     order.send([command], otherwise=f"{about} in workspace {workspace}: {_UNMOVED[kind]}")
 
 
+# Messages for orders that change no state, but may change how the state is enforced
 _UNMOVED: dict[type[KeyCommand], str] = {
     TrustApprove: "one call is approved, unless another key or circuit stops it, or the key is blocked",
     ToolRemove: "it was already removed",
@@ -394,7 +371,6 @@ _UNMOVED: dict[type[KeyCommand], str] = {
     BreakerDisable: "it was already closed; from now on nothing is counted or refused",
     BreakerObserve: "its state is unchanged; from now on it counts and reports, but refuses nothing",
 }
-"""Messages for orders that change no state, but may change how the state is enforced."""
 
 _OF_CIRCUITS = (BreakerForceOpen, BreakerClose, BreakerDisable, BreakerObserve)
 

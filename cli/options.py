@@ -47,19 +47,20 @@ store_option = click.option(
     "--store", metavar="FILE", help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]"
 )
 
+# Decorator: adds the options that select the target
 target_options = combined(
     store_option,
     click.option("--url", metavar="URL", help="Address of a running `up`. [env: TRUSTFOLD_URL]"),
     bootstrap_option(),
 )
-"""Decorator: adds the options that select the target."""
 
+# Decorator: adds the options for the files of rules and policies
 rules_options = combined(
     click.option("--rules", "rules_file", metavar="FILE", help="Rules file, TOML or JSON. [env: TRUSTFOLD_RULES]"),
     click.option("--policies", "policies_file", metavar="FILE", help="Policies file. [env: TRUSTFOLD_POLICIES]"),
 )
-"""Decorator: adds the options for the files of rules and policies."""
 
+# Decorator: adds the options for the address of a server
 listen_options = combined(
     click.option(
         "--host",
@@ -72,7 +73,6 @@ listen_options = combined(
         help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]",
     ),
 )
-"""Decorator: adds the options for the address of a server."""
 
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..errors import TrustfoldError
 
+# Variables that agents set for their commands alone; seen with the programs themselves, but for Cursor's
 MARKS = {
     "CLAUDECODE": "Claude Code",
     "CODEX_THREAD_ID": "Codex",
@@ -24,8 +25,8 @@ MARKS = {
     "OPENCODE": "OpenCode",
     "CURSOR_AGENT": "Cursor",
 }
-"""Variables that agents set for their commands alone; seen with the programs themselves, but for Cursor's."""
 
+# Names of agents' programs
 PROGRAMS = {
     "claude": "Claude Code",
     "codex": "Codex",
@@ -35,8 +36,8 @@ PROGRAMS = {
     "opencode": "OpenCode",
     "cursor-agent": "Cursor",
 }
-"""Names of agents' programs."""
 
+# Folders of agents that an interpreter runs
 PACKAGES = {
     "@anthropic-ai/claude-code": "Claude Code",
     "@openai/codex": "Codex",
@@ -45,7 +46,6 @@ PACKAGES = {
     "@github/copilot": "Copilot CLI",
     "opencode-ai": "OpenCode",
 }
-"""Folders of agents that an interpreter runs."""
 
 RUNNERS = frozenset({"node", "bun", "deno"})
 
@@ -71,11 +71,7 @@ def order_of_an_agent() -> str:
 
 
 def refuse_agents() -> None:
-    """Refuse to go on if an agent runs this command.
-
-    Raises:
-        TrustfoldError: one does.
-    """
+    """Refuse to go on if an agent runs this command."""
     if refusal := order_of_an_agent():
         raise TrustfoldError(refusal)
 

@@ -10,7 +10,7 @@ import click
 from ..config import EnvironmentSettings
 from ..errors import ConfigError
 from ..streams.embedded.replay import open_lines
-from .clients.base import TargetRights
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option, json_option
 from .render import ExitCode, note, write_json
@@ -18,8 +18,7 @@ from .replay import check_files, damaged
 from .service import UserService
 
 LINES_PER_REQUEST = 1000
-BYTES_PER_REQUEST = 8 * 1024 * 1024
-"""Size of a request in bytes: half of the server's limit."""
+BYTES_PER_REQUEST = 8 * 1024 * 1024  # Size of a request in bytes: half of the server's limit
 
 
 @click.command()
@@ -69,11 +68,7 @@ def publish(
 
 
 def destination(url: str | None, bootstrap: str | None, settings: EnvironmentSettings) -> tuple[str, str]:
-    """Address of a server or of a broker, by the options, else by the environment; both empty if neither names one.
-
-    Raises:
-        ConfigError: the options name both.
-    """
+    """Address of a server or of a broker, by the options, else by the environment; both empty if neither names one."""
     if url and bootstrap:
         raise ConfigError("--url and --bootstrap name different places; give one of them")
     if url or bootstrap:

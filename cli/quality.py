@@ -20,7 +20,7 @@ from ..projections.ranking import EmbeddingSimilarity, RankCandidate, ToolRank, 
 from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated
 from ..schemas.vocabulary import QualitySeverity
-from .clients.base import DeploymentClient, StateRecord
+from .clients.client import DeploymentClient, StateRecord
 from .clients.selection import target_of
 from .operator import envelope
 from .options import json_option, reason_option, target_options, with_target, workspace_option
@@ -154,11 +154,7 @@ def _qualities(target: DeploymentClient, workspace: str | None) -> list[StateRec
 
 
 def _only_workspace(states: Sequence[PublicState]) -> str | None:
-    """The only workspace of the states; None if there are no states.
-
-    Raises:
-        ConfigError: there are several.
-    """
+    """The only workspace of the states; None if there are no states."""
     places = sorted({state.workspace_id for state in states if state.workspace_id})
     if len(places) > 1:
         raise ConfigError(f"there are several workspaces, {', '.join(places)}; choose with --workspace")
@@ -322,11 +318,7 @@ def _style(score: float) -> str:
 
 
 def embedding_similarity(model: str) -> EmbeddingSimilarity:
-    """Similarity function of a sentence-transformers model, by its name or path; the first use may download it.
-
-    Raises:
-        ConfigError: the extra is not installed, or the model cannot be loaded.
-    """
+    """Similarity function of a sentence-transformers model, by its name or path; the first use may download it."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:

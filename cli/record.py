@@ -22,7 +22,7 @@ from .replay import check_files, damaged, reading
 if TYPE_CHECKING:
     from ..history.recorder import PartitionRecorder
     from ..recording.status import RecordingStatus
-    from ..recording.store import StoreRecording
+    from ..recording.store_recorder import StoreRecording
 
 
 @click.command()
@@ -78,7 +78,7 @@ def record(  # noqa: PLR0913 - options of a command
     root = history or settings.history
     if history is None and not broker:
         from ..recording.files import files_source
-        from ..recording.store import source_of_store
+        from ..recording.store_recorder import source_of_store
 
         root = place_of(root, files_source(files) if files else source_of_store(Path(store or settings.db)))
     recorder = open_recorder(root, flush_s)
@@ -101,11 +101,7 @@ def record(  # noqa: PLR0913 - options of a command
 
 
 def open_recorder(root: Path, flush_s: float = 30.0) -> PartitionRecorder:
-    """Open a recorder that writes into a directory.
-
-    Raises:
-        NotInstalled: DuckDB is missing.
-    """
+    """Open a recorder that writes into a directory."""
     try:
         from ..history.recorder import PartitionRecorder
     except ImportError as missing:
@@ -123,7 +119,7 @@ def recording_beside(store: Path, root: Path) -> Iterator[RecordingStatus]:
     Raises:
         ConfigError: the directory holds another store's history, or another process records it.
     """
-    from ..recording.store import StoreRecording
+    from ..recording.store_recorder import StoreRecording
 
     recorder = open_recorder(root)
     stopped = threading.Event()
@@ -152,8 +148,8 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
 def _from_store(recorder: PartitionRecorder, path: Path, keep_days: int | None, *, once: bool) -> bool:
     """Record until a signal; return whether that was an interrupt."""
     from ..recording.probes import probed
-    from ..recording.store import StoreRecording
-    from ..streams.kafka.settings import KafkaSettings
+    from ..recording.store_recorder import StoreRecording
+    from ..streams.kafka.kafka_settings import KafkaSettings
 
     stopped = threading.Event()
     received: list[int] = []
@@ -182,7 +178,7 @@ def _from_kafka(recorder: PartitionRecorder, broker: str, group: str, keep_days:
 
     settings = KafkaTarget(broker).kafka
     received: list[int] = []
-    from ..recording.kafka import KafkaRecording
+    from ..recording.kafka_recorder import KafkaRecording
     from ..recording.probes import probed
 
     async def work() -> None:

@@ -46,6 +46,7 @@ def exit_code_of(error: TrustfoldError) -> ExitCode:
     return ExitCode.TIMEOUT if isinstance(error, TookTooLong) else ExitCode.FAILED
 
 
+# Replacements of characters that a terminal's encoding lacks; others become a question mark
 _ASCII = str.maketrans(
     {"…": "...", "→": "->", "←": "<-", "✓": "+", "✕": "x", "×": "x", "·": "-", "•": "*", "‣": ">", "●": "*", "○": "o"}
     | {"◀": "<", "★": "*", "▲": "^", "▼": "v", "↻": "@", "⚠": "!", "–": "-", "—": "-", "−": "-", "∞": "inf"}
@@ -55,7 +56,6 @@ _ASCII = str.maketrans(
     | dict.fromkeys("│┃║", "|")
     | dict.fromkeys("┌┐└┘├┤╭╮╰╯", "+")
 )
-"""Replacements of characters that a terminal's encoding lacks; others become a question mark."""
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
@@ -81,8 +81,7 @@ def output_is_full(error: OSError) -> bool:
     return error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
-WIDE = 10_000
-"""Width in columns of output that goes to no terminal, so that lines are not wrapped."""
+WIDE = 10_000  # Width in columns of output that goes to no terminal, so that lines are not wrapped
 
 
 def console(*, wide_in_pipes: bool = False) -> Console:

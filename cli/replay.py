@@ -31,11 +31,10 @@ from .render import console, data, note, note_any, output_file
 from .terminal import STYLES, ProgressBar
 
 DEAD_LETTERS = "dead-letters"
+# Topics that a replay can print; `events` are those the engine emits itself (calls past their deadline)
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
-"""Topics that a replay can print; `events` are those the engine emits itself (calls past their deadline)."""
 
-SHOWN = 100
-"""Default number of decisions printed for people; `--json` prints all."""
+SHOWN = 100  # Default number of decisions printed for people; `--json` prints all
 
 
 class _WithOptionalSpeed(click.Command):
@@ -121,11 +120,7 @@ def replay(
 
 
 def _source(rules_file: str | None, policies_file: str | None, settings_file: str | None) -> RuleSource:
-    """Rules of a replay, overridden by the settings of a file.
-
-    Raises:
-        ConfigError: a file cannot be used.
-    """
+    """Rules of a replay, overridden by the settings of a file."""
     settings = EnvironmentSettings.from_env()
     note_any(settings.switched_off)
     source = RuleSource(settings.rule_files(rules_file, policies_file).load(), settings.environment())
@@ -270,8 +265,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-SESSION_WIDTH = 12
-"""Characters shown of a session's id."""
+SESSION_WIDTH = 12  # Characters shown of a session's id
 
 
 class RowPrinter:

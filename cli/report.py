@@ -22,14 +22,9 @@ if TYPE_CHECKING:
 
     from ..history.reports import CatalogueQuestion, QuestionAnswer
 
-ROWS = 10
-"""Rows of each table in the terminal."""
-
-HTML_ROWS = 400
-"""Rows used for each plot of a page."""
-
-PERIOD = timedelta(days=7)
-"""Default period of a page without `--since`: the last recorded days."""
+ROWS = 10  # Rows of each table in the terminal
+HTML_ROWS = 400  # Rows used for each plot of a page
+PERIOD = timedelta(days=7)  # Default period of a page without `--since`: the last recorded days
 
 TITLE = "What the agents' tools did in {project}, {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
 

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from ..config import INSTALLATION, EnvironmentSettings
 from ..errors import ConfigError, TrustfoldError
-from ..guard.backends.engine import answers, running_at
+from ..guard.backends.engine_process import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
 from ..integrations.hook_client import LATE, SOCKET
 from ..security.private_files import DIRECTORY_MODE, FILE_MODE, locked, make_directory, replace_file
-from .clients.base import ServerIdentity, TargetRights
+from .clients.client import ServerIdentity, TargetRights
 from .clients.http import HttpTarget
 from .origin import order_of_an_agent
 
@@ -34,8 +34,7 @@ UNIT = "trustfold.service"
 HOST = "127.0.0.1"
 START_S = 30.0
 
-STOP_S = 15.0
-"""Seconds that a server may take to finish its requests."""
+STOP_S = 15.0  # Seconds that a server may take to finish its requests
 
 _UNIT_TEXT = """[Unit]
 Description=trustfold: decisions about the tool calls of this user's agents
@@ -51,8 +50,8 @@ WantedBy=default.target
 """
 
 
+# Escapes of special characters in the quoted command of a unit
 _ESCAPED = str.maketrans({"%": "%%", "$": "$$", '"': r"\"", "\\": r"\\"})
-"""Escapes of special characters in the quoted command of a unit."""
 
 
 def unit_text(environment: Path, command: Sequence[str]) -> str:
@@ -144,11 +143,7 @@ class UserService:
     # --- start and stop -------------------------------------------------------------------------------------------
 
     def prepare(self, address: str = "") -> None:
-        """Create the folder, the tokens and the client for hooks, unless they exist; record the address, if given.
-
-        Raises:
-            ConfigError: they cannot be written.
-        """
+        """Create the folder, the tokens and the client for hooks, unless they exist; record the address, if given."""
         try:
             with locked(self.home):  # two concurrent starts must not create different tokens
                 self._prepare(address)
@@ -174,9 +169,6 @@ class UserService:
         """Start the service in the background unless it runs; returns a text that says how it runs.
 
         Its address is recorded once it answers there, so that a failed start changes nothing for hooks.
-
-        Raises:
-            ConfigError: it did not start; the message says why.
         """
         found = self.running()
         if found is not None:
@@ -240,11 +232,7 @@ class UserService:
         return "a process in the background; start it again after a reboot with `trustfold up --detach`"
 
     def stop(self) -> bool:
-        """Stop the service, also one that does not answer; returns True if it ran. What it acknowledged is kept.
-
-        Raises:
-            ConfigError: it does not stop.
-        """
+        """Stop the service, also one that does not answer; returns True if it ran. What it acknowledged is kept."""
         found = running_at(self.store) if self._is_held() else None
         if self._unit_file.exists():
             self._systemd("disable", "--now", UNIT)
@@ -275,11 +263,7 @@ class UserService:
         return False
 
     def _free_address(self, port: int | None) -> str:
-        """Address to start at: the given port, else that of the last start, else any free one.
-
-        Raises:
-            ConfigError: another program listens there.
-        """
+        """Address to start at: the given port, else that of the last start, else any free one."""
         if port is None and not self.address:
             return f"{HOST}:{_free_port()}"
         address = f"{HOST}:{port}" if port else self.address

@@ -23,8 +23,8 @@ from .sql_answers import TABLES, WRITERS, Form, answered, form_of, is_command, p
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+# SQL shells in order of preference, and the option with which each opens a file without writing to it
 SHELLS = {"harlequin": "--read-only", "duckdb": "-readonly"}
-"""SQL shells in order of preference, and the option with which each opens a file without writing to it."""
 
 
 @click.command()
@@ -76,9 +76,8 @@ def sql(
     if query is None and not (typed or print_sql or save is not None):
         text = sys.stdin.read()
     with open_history(*chosen, query=text) as connection:
-        from ..history.catalogue import install, statements
+        from ..history.catalogue import comments, install, statements
         from ..history.catalogue import save as save_catalogue
-        from ..history.column_comments import comments
 
         if save is not None:
             save_catalogue(chosen.roots, save, filters=chosen.filters, relative=relative)

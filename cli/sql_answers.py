@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 Form = Literal["table", "json", "csv", "parquet"]
 Write = Callable[[BinaryIO, Sequence[str], Iterable[Sequence[Sequence[Any]]]], None]
 
-SHOWN = 200
-"""Maximum rows of a table; --json and --csv write all."""
+SHOWN = 200  # Maximum rows of a table; --json and --csv write all
+DONE = ["Success"]  # Columns that DuckDB returns for a statement without an answer, such as SET
 
-DONE = ["Success"]
-"""Columns that DuckDB returns for a statement without an answer, such as SET."""
-
+# Output format by file name suffix
 FORMS: dict[str, Form] = {
     ".csv": "csv",
     ".json": "json",
@@ -40,15 +38,10 @@ FORMS: dict[str, Form] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-"""Output format by file name suffix."""
 
 
 def form_of(file: Path) -> Form:
-    """Output format of a file, by the suffix of its name.
-
-    Raises:
-        ConfigError: it does not say.
-    """
+    """Output format of a file, by the suffix of its name."""
     try:
         return FORMS[file.suffix.lower()]
     except KeyError:
@@ -79,11 +72,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def write_file(connection: DuckDBPyConnection, statement: str, form: Form, file: Path) -> None:
-    """Run one statement and write its answer into a file, atomically.
-
-    Raises:
-        ConfigError: the file cannot be written, or the statement has no answer.
-    """
+    """Run one statement and write its answer into a file, atomically."""
     from ..history.queries import run, stream
 
     made = file.with_name(f".{file.name}.new")
@@ -139,7 +128,7 @@ def _first(pages: Iterable[list[tuple[Any, ...]]], most: int) -> list[tuple[Any,
 
 def _more(connection: DuckDBPyConnection, statement: str, shown: int) -> str:
     """Number of rows beyond those shown, as text; empty if counting them would repeat the statement's effects."""
-    from ..history.errors import HistoryError
+    from ..history.history_error import HistoryError
     from ..history.queries import run
 
     try:
@@ -155,8 +144,7 @@ def _bare(statement: str) -> str:
 
 TABLES, COLUMNS, ASK = ".tables", ".columns", ".ask"
 
-LIMIT = 20
-"""Maximum rows of a question's answer."""
+LIMIT = 20  # Maximum rows of a question's answer
 
 Answer = tuple[Sequence[str], Sequence[Sequence[Any]], str]
 
@@ -167,11 +155,7 @@ def is_command(text: str) -> bool:
 
 
 def answered(connection: DuckDBPyConnection, text: str) -> Answer:
-    """Columns and rows of a dot command's answer, and a note.
-
-    Raises:
-        ConfigError: the command, view or question is unknown.
-    """
+    """Columns and rows of a dot command's answer, and a note."""
     from ..history.catalogue import relations
 
     command, *rest = text.rstrip(";").split()

@@ -31,7 +31,7 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import DecisionRecord, DeploymentClient, Record, ServerInfo
+from .clients.client import DecisionRecord, DeploymentClient, Record, ServerInfo
 from .clients.selection import keys_for_completion
 from .connect import ConnectionFile
 from .options import json_option, with_target
@@ -40,17 +40,10 @@ from .render import ExitCode, console, echo, note, write_json
 from .service import UserService
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table, note_unreadable
 
-HISTORY = 20
-"""Number of decisions shown with --include-history, and by `trustfold reliability history`."""
-
-MOST_DECISIONS = 1_000
-"""Largest number of decisions shown."""
-
-MAX_INCIDENTS = 50
-"""Maximum number of incidents shown."""
-
-MAX_WITHHELD = 10
-"""Maximum number of shown answers that were withheld in shadow mode."""
+HISTORY = 20  # Number of decisions shown with --include-history, and by `trustfold reliability history`
+MOST_DECISIONS = 1_000  # Largest number of decisions shown
+MAX_INCIDENTS = 50  # Maximum number of incidents shown
+MAX_WITHHELD = 10  # Maximum number of shown answers that were withheld in shadow mode
 
 
 @click.command()
@@ -89,7 +82,7 @@ def status(
         history = [one for one in target.history(1000) if key is None or _belongs(_subject(one), key)][-HISTORY:]
     now = datetime.now(UTC)
     server = target.server()
-    heard = _heard(server)
+    heard = _heard(target.name, server)
     withheld = [one for one in server.said if one.get("shadow")] if server else []
     if as_json:
         document: dict[str, Any] = {
@@ -167,17 +160,11 @@ def _show_session(server: ServerInfo | None, session: str, *, as_json: bool) -> 
 
 
 class HookActivity(NamedTuple):
-    """Hooks of an agent.
+    """Hooks of an agent."""
 
-    Attributes:
-        agent: its name.
-        shadow: it gets no answers.
-        last_time: time of its last hook since the server started; empty if there was none.
-    """
-
-    agent: str
-    shadow: bool
-    last_time: str = ""
+    agent: str  # its name
+    shadow: bool  # it gets no answers, as it is connected now, else as its last hook said
+    last_time: str = ""  # time of its last hook since the server started; empty if there was none
 
 
 def _about(server: ServerInfo) -> dict[str, str]:
@@ -186,15 +173,16 @@ def _about(server: ServerInfo) -> dict[str, str]:
     )
 
 
-def _heard(server: ServerInfo | None) -> list[HookActivity]:
-    """Agents that the server has heard, and for the user's own server those that are connected."""
+def _heard(name: str, server: ServerInfo | None) -> list[HookActivity]:
+    """Agents that the server has heard, and for the user's own server, or its store, those that are connected."""
     service = UserService()
     agents = server.agents if server else {}
-    own = server is not None and service.is_at(server.url)
+    own = service.is_at(server.url) if server else name == str(service.store)
     connected = ConnectionFile(service.home).in_shadow() if own else {}
     found = {agent: HookActivity(agent, shadow) for agent, shadow in connected.items()}
     found |= {
-        name: HookActivity(name, bool(one.get("shadow")), str(one.get("last_time"))) for name, one in agents.items()
+        name: HookActivity(name, connected.get(name, bool(one.get("shadow"))), str(one.get("last_time")))
+        for name, one in agents.items()
     }
     return [found[name] for name in sorted(found)]
 
@@ -202,7 +190,8 @@ def _heard(server: ServerInfo | None) -> list[HookActivity]:
 def source_lines(name: str, server: ServerInfo | None, heard: Sequence[HookActivity], now: datetime) -> list[str]:
     """Return the lines that name what was read: store, server, its start, and the latest hooks of agents."""
     if server is None:
-        return [f"Read from {name}"]
+        unheard = f"; no server runs, and the hooks of {', '.join(one.agent for one in heard)} get no answer"
+        return [f"Read from {name}" + (f"{unheard}: `trustfold up --detach`" if heard else "")]
     place = f"Read from {name}" + (f", kept by the server {server.url}" if server.url != name else "")
     if server.about is None:
         return [
@@ -294,8 +283,7 @@ def overview_table(
     return Group(Text("Reliability Status", "bold"), *([table] if rows else []), *(Text(line, QUIET) for line in lines))
 
 
-_Row = tuple[str, KeyText, Text, str, Text]
-"""Workspace or user, key, state, failures, and what leads back."""
+_Row = tuple[str, KeyText, Text, str, Text]  # Workspace or user, key, state, failures, and what leads back
 
 
 def _incident_row(one: Record, parts: Sequence[PublicState], now: datetime) -> _Row:

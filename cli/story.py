@@ -14,14 +14,13 @@ from ..config import EnvironmentSettings
 from ..errors import ConfigError
 from ..schemas.decision_text import counted, line_of_record, plain
 from ..schemas.session_timeline import SessionTimeline, TimelineItem
-from .clients.base import LAST, Record
+from .clients.client import LAST, Record
 from .clients.selection import target_of
 from .options import json_option, target_options
 from .render import console, write_json
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, timed
 
-SHOWN = 200
-"""Default number of entries shown."""
+SHOWN = 200  # Default number of entries shown
 
 
 @click.command()

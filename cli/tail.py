@@ -19,7 +19,7 @@ from ..errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact, redact_record
-from .clients.base import TargetRights
+from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination
@@ -28,11 +28,8 @@ from .render import ExitCode, note
 if TYPE_CHECKING:
     from ..ingest.growing_files import FileFollower
 
-LOOK_S = 1.0
-"""Seconds between two polls of the files."""
-
-LONGEST_WAIT_S = 30.0
-"""Longest pause in seconds between two attempts to publish while the target does not answer."""
+LOOK_S = 1.0  # Seconds between two polls of the files
+LONGEST_WAIT_S = 30.0  # Longest pause in seconds between two attempts to publish while the target does not answer
 
 
 class PublishOutcome(NamedTuple):
@@ -42,8 +39,8 @@ class PublishOutcome(NamedTuple):
     left_out: int = 0
 
 
+# Function that publishes events; it leaves out sessions that hooks report, which would count twice
 Publish = Callable[[Sequence[bytes]], PublishOutcome]
-"""Function that publishes events; it leaves out sessions that hooks report, which would count twice."""
 
 
 @click.command()
@@ -188,11 +185,7 @@ def _to_kafka(bootstrap: str) -> Publish:
 
 @contextmanager
 def _exclusive(places: Path) -> Iterator[None]:
-    """Hold a lock: only one process may follow the same paths for the same target.
-
-    Raises:
-        ConfigError: another process does, or the lock file cannot be written.
-    """
+    """Hold a lock: only one process may follow the same paths for the same target."""
     lock = places.with_suffix(".lock")
     try:
         make_directory(places.parent)

@@ -19,7 +19,7 @@ from .render import note, side_console
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from .clients.base import StateRecord
+    from .clients.client import StateRecord
 
 GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
 
@@ -27,8 +27,7 @@ STYLES: dict[TextTone, str] = {TextTone.GOOD: GOOD, TextTone.BAD: BAD, TextTone.
 
 ELLIPSIS = "…"
 
-LEAST = 24
-"""Minimum width of an abbreviated key in characters, if the terminal is wide enough."""
+LEAST = 24  # Minimum width of an abbreviated key in characters, if the terminal is wide enough
 
 
 def elided(key: str, width: int) -> str:
@@ -73,8 +72,7 @@ def fact_table(facts: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-CLOCK_WIDTH = 8
-"""Width in characters of a time of day."""
+CLOCK_WIDTH = 8  # Width in characters of a time of day
 
 
 def timed(clock: str, what: RenderableType) -> RenderableType:
@@ -86,8 +84,7 @@ def timed(clock: str, what: RenderableType) -> RenderableType:
     return Padding(table, (0, 0, 0, 1))
 
 
-STEP = 500
-"""Number of items between two updates of a progress bar."""
+STEP = 500  # Number of items between two updates of a progress bar
 
 
 class ProgressBar:

@@ -13,7 +13,7 @@ import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, EnvironmentSettings
 from ..errors import ConfigError, NotInstalled
-from ..guard.backends.engine import running_at
+from ..guard.backends.engine_process import running_at
 from ..history.files import place_of, store_source
 from ..streams.embedded.engine import EmbeddedEngine
 from ..streams.embedded.store import STORE_ID, StoreLocked
@@ -131,11 +131,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
 
 
 def _temporary_folder(settings: EnvironmentSettings, store: str | None) -> TemporaryDirectory[str] | None:
-    """Folder of a store that is not kept; None if it is.
-
-    Raises:
-        ConfigError: a store is named, and would not be kept.
-    """
+    """Folder of a store that is not kept; None if it is."""
     if settings.persist and not settings.session_only:
         return None
     if store:
@@ -167,7 +163,7 @@ def _listening_engine(
 def _count(service: EmbeddedService, status: RecordingStatus) -> None:
     """Add a recording's metrics to the server's."""
     try:
-        from ..recording.metrics import RecordingCollector
+        from ..recording.recording_metrics import RecordingCollector
     except ImportError:  # without the extra there are no metrics
         return
     service.collectors.append(RecordingCollector(status))

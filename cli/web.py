@@ -52,7 +52,7 @@ def web(
         from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.sign_in import RoleTokens
-        from ..streams.kafka.settings import KafkaSettings
+        from ..streams.kafka.kafka_settings import KafkaSettings
         from ..web.dashboard.kafka_source import KafkaSource
         from ..web.routes import kafka_app
         from ..web.webhook import webhook_of

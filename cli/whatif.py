@@ -26,42 +26,30 @@ if TYPE_CHECKING:
 
     from ..history.inputs import InputFile
     from ..history.whatif.compare import ComparisonResult
-    from ..history.whatif.replay import PresentRules, RecordedInputs
+    from ..history.whatif.rules_replay import PresentRules, RecordedInputs
 
+# Time folded before `--since` to restore state shared by sessions: the longest default window is an hour, an escalation
+# lasts a day at most. Sessions, commands and settings are folded from their beginning.
 WARM_UP = timedelta(days=1)
-"""Time folded before `--since` to restore state shared by sessions: the longest default window is an hour,
-an escalation lasts a day at most. Sessions, commands and settings are folded from their beginning."""
 
-EXAMPLES = 3
-"""Default number of examples of each kind of decision."""
+EXAMPLES = 3  # Default number of examples of each kind of decision
+ROWS = 20  # Default number of streaks and incidents shown
+INTERRUPTED = "were folded; nothing is shown"  # End of the note after Ctrl-C
 
-ROWS = 20
-"""Default number of streaks and incidents shown."""
-
-INTERRUPTED = "were folded; nothing is shown"
-"""End of the note after Ctrl-C."""
-
+# Queries of the catalogue that a comparison reads
 _READS = (
     "events decisions tool_calls recorded_events recorded_commands recorded_settings recorded_rules "
     "recorded_outcomes recorded_standings recorded_from"
 )
-"""Queries of the catalogue that a comparison reads."""
 
 
 class ReplayInputs(NamedTuple):
-    """Inputs of a comparison.
+    """Inputs of a comparison."""
 
-    Attributes:
-        material: inputs to fold, and which of them count.
-        filtered: connection with the filters.
-        filters: filters on the history.
-        present: the rules to compare with.
-    """
-
-    material: RecordedInputs
-    filtered: DuckDBPyConnection
-    filters: HistoryFilters
-    present: PresentRules
+    material: RecordedInputs  # inputs to fold, and which of them count
+    filtered: DuckDBPyConnection  # connection with the filters
+    filters: HistoryFilters  # filters on the history
+    present: PresentRules  # the rules to compare with
 
     @property
     def inputs(self) -> InputFile:
@@ -121,11 +109,7 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _replay_inputs(chosen: HistoryChoice, settings: EnvironmentSettings, against: str | None) -> Iterator[ReplayInputs]:
-    """Load the history for folding; records without rules are compared with those of `against` or the environment.
-
-    Raises:
-        ConfigError: no record passes the filters, or the rules are invalid.
-    """
+    """Load the history for folding; records without rules are compared with those of `against` or the environment."""
     files = settings.rule_files(against)
     base = files.load()
     filters = chosen.filters
@@ -135,7 +119,7 @@ def _replay_inputs(chosen: HistoryChoice, settings: EnvironmentSettings, against
     ):
         from ..history.inputs import lined_up
         from ..history.whatif.decision_filters import passing
-        from ..history.whatif.replay import PresentRules, RecordedInputs, has_sessions, recorded_rules
+        from ..history.whatif.rules_replay import PresentRules, RecordedInputs, has_sessions, recorded_rules
 
         recorded = recorded_rules(everything) if against is None else []
         versions = tuple(rules for place, rules in enumerate(recorded) if rules not in recorded[:place])

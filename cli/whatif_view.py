@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from ..history.whatif.compare import ComparedStreak, ComparisonResult, ShiftReport
     from ..history.whatif.decisions import DecisionDifferences, KindCounts
 
-LONG_S = 600
-"""Estimated seconds from which on it is said what shortens them."""
+LONG_S = 600  # Estimated seconds from which on it is said what shortens them
 
+# Approximate inputs per second that one core folds under one set of rules; used to estimate the duration
 EVENTS_A_SECOND = 20_000
-"""Approximate inputs per second that one core folds under one set of rules; used to estimate the duration."""
 
+# Possible differences of a streak or an incident under other rules
 DIFFERENCES = ("caught", "lost", "earlier", "later", "otherwise")
-"""Possible differences of a streak or an incident under other rules."""
 
 STREAK = "streak"
 

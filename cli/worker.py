@@ -16,7 +16,7 @@ from .render import note, note_any, write_json
 
 try:
     from ..streams.kafka.acls import RolePrincipals, acls
-    from ..streams.kafka.settings import KafkaSettings
+    from ..streams.kafka.kafka_settings import KafkaSettings
     from ..streams.kafka.topics import TopicDifference, create_topics, find_differences, keep_events, refuse_hidden
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:

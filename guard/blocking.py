@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-_LOOK_S = 1.0
-"""Seconds between two checks whether the loop that serves a blocked thread was closed."""
+_LOOK_S = 1.0  # Seconds between two checks whether the loop that serves a blocked thread was closed
 
 _CLOSED = "this guard was closed while a call was running; close it when all calls have ended"
 
@@ -150,11 +149,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[Any, Any, T]]) -> T:
-    """Run a call on another thread's loop with this thread's context variables, and its tool in this thread.
-
-    Raises:
-        GuardError: `close` stopped the loop during the call.
-    """
+    """Run a call on another thread's loop with this thread's context variables, and its tool in this thread."""
     work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
     ended: list[FunctionOutcome] = []
     tasks: list[asyncio.Task[None]] = []
@@ -228,11 +223,7 @@ async def call_on(
 
 
 def _next_of(work: queue.SimpleQueue[_Work | None], loop: asyncio.AbstractEventLoop) -> _Work | None:
-    """Return the next function to run in this thread; None at the end of the call.
-
-    Raises:
-        GuardError: the loop was closed before the call began.
-    """
+    """Return the next function to run in this thread; None at the end of the call."""
     while True:
         try:
             return work.get(timeout=_LOOK_S)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 _FORCED = BreakerState.FORCED_OPEN
 
-LOCAL_PAUSE_MS = 30_000.0
-"""Milliseconds between probes without a lease after one failed."""
+LOCAL_PAUSE_MS = 30_000.0  # Milliseconds between probes without a lease after one failed
 
 
 class CircuitRefusal(NamedTuple):

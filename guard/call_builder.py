@@ -142,11 +142,7 @@ def _hints_in(given: Mapping[str, Any]) -> CallHints:
 
 
 def _apply(call: GuardedCall, given: dict[str, Any]) -> None:
-    """Set the options of one call.
-
-    Raises:
-        EnvelopeRejected: an unknown option, or an invalid value.
-    """
+    """Set the options of one call."""
     for name, value in given.items():
         try:
             _apply_one(call, name, value)
@@ -155,11 +151,7 @@ def _apply(call: GuardedCall, given: dict[str, Any]) -> None:
 
 
 def _apply_one(call: GuardedCall, name: str, value: Any) -> None:  # noqa: C901, PLR0912 - one branch an option
-    """Set one option.
-
-    Raises:
-        EnvelopeRejected, TypeError, ValueError, ConfigError: the option is unknown, or its value is invalid.
-    """
+    """Set one option."""
     if name in _PLAIN_OPTIONS:
         setattr(call, name, value)
     elif name == "scenario":

@@ -62,8 +62,8 @@ def resolve(future: asyncio.Future[T], result: T) -> None:
 
 _RANDOM_BATCH = 256
 
+# Random numbers of 80 bits, drawn in batches: the system call is the dearest part of making an id
 _drawn: list[int] = []
-"""Random numbers of 80 bits, drawn in batches: the system call is the dearest part of making an id."""
 
 
 def _draw() -> int:

@@ -30,87 +30,61 @@ from ..projections.calls.classify import (
     reported_by_tool,
     speaks_of_security,
 )
-from ..projections.calls.errors import neutral_reason
+from ..projections.calls.error_words import neutral_reason
 from ..schemas.tool_envelopes import ResultError
 from ..schemas.vocabulary import BreakerState, FailureSeverity
 from .json_view import kind_of, text_of
 
+# Retriable HTTP statuses; every other one from 400 is final
 RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Retriable HTTP statuses; every other one from 400 is final."""
 
 _RETRIABLE_SEVERITY = frozenset({FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT})
 _HINTS = ("retriable", "retryable")
 _MAX_RETRY_AFTER_MS = 86_400_000.0
 
+# Failures by which a tool answers: exception classes, statuses and exit codes, functions of exception or result
 Answers = tuple[type[BaseException] | int | Callable[[Any], Any], ...]
-"""Failures by which a tool answers: exception classes, statuses and exit codes, functions of exception or result."""
 
+# Classes of exceptions of no certain severity, whose subclasses say that the tool broke
 _OF_SURROUNDINGS = frozenset({"OSError", "ImportError"})
-"""Classes of exceptions of no certain severity, whose subclasses say that the tool broke."""
 
-MAX_BLOCKS = 16
-"""Number of content blocks of a result that are inspected."""
+MAX_BLOCKS = 16  # Number of content blocks of a result that are inspected
 
 
 class RanProgram(NamedTuple):
-    """Program that a call ran; decides how its failure is read.
+    """Program that a call ran; decides how its failure is read."""
 
-    Attributes:
-        runs: `shell` for command lines, `code` for programs, or empty.
-        command: command word of a shell call.
-        dangerous: the shipped rules classify it as dangerous.
-        suspect: it counts as dangerous if its failure says so.
-        of_server: an MCP server runs it.
-        answers: what the tool's registration declares to be its answers.
-        failures: the rules for failures of the tool or its command.
-    """
-
-    runs: Runs = ""
-    command: str = ""
-    dangerous: bool = False
-    suspect: bool = False
-    of_server: bool = False
-    answers: Answers = ()
-    failures: Mapping[str, str] = {}
+    runs: Runs = ""  # `shell` for command lines, `code` for programs, or empty
+    command: str = ""  # command word of a shell call
+    dangerous: bool = False  # the shipped rules classify it as dangerous
+    suspect: bool = False  # it counts as dangerous if its failure says so
+    of_server: bool = False  # an MCP server runs it
+    answers: Answers = ()  # what the tool's registration declares to be its answers
+    failures: Mapping[str, str] = {}  # the rules for failures of the tool or its command
 
 
 NO_PROGRAM = RanProgram()
 
 
 class CallFailure(NamedTuple):
-    """One failed attempt.
+    """One failed attempt."""
 
-    Attributes:
-        type: exception class or error category.
-        message: error text as given; stays in the process.
-        code: failure code that is counted: HTTP status, error type, exit code or `timeout`.
-        http_status: HTTP status; None without one.
-        severity: severity as the folds classify it.
-        retriable: a retry may succeed.
-        timed_out: the attempt was cut off, or reports a timeout itself.
-        retry_after_ms: milliseconds to wait before a retry, as the answer asks.
-        exception: the raised exception; None without one.
-        neutral: `denied` or `cancelled` if the tool reports that it never ran.
-        answer: the tool has answered, by its registration or the rules.
-        told: its severity follows from what only this process knows: the registration, the bases of its class.
-        reclassified: its severity without the rules and the registration; None if they do not change it.
-        rejected: its arguments do not fit the function, so nothing ran.
-    """
-
-    type: str
-    message: str
-    code: str
-    http_status: int | None
-    severity: FailureSeverity
-    retriable: bool
-    timed_out: bool = False
-    retry_after_ms: float = 0.0
-    exception: BaseException | None = None
-    neutral: str = ""
-    answer: bool = False
+    type: str  # exception class or error category
+    message: str  # error text as given; stays in the process
+    code: str  # failure code that is counted: HTTP status, error type, exit code or `timeout`
+    http_status: int | None  # HTTP status; None without one
+    severity: FailureSeverity  # severity as the folds classify it
+    retriable: bool  # a retry may succeed
+    timed_out: bool = False  # the attempt was cut off, or reports a timeout itself
+    retry_after_ms: float = 0.0  # milliseconds to wait before a retry, as the answer asks
+    exception: BaseException | None = None  # the raised exception; None without one
+    neutral: str = ""  # `denied` or `cancelled` if the tool reports that it never ran
+    answer: bool = False  # the tool has answered, by its registration or the rules
+    # its severity follows from what only this process knows: the registration, the bases of its class
     told: bool = False
+    # its severity without the rules and the registration; None if they do not change it
     reclassified: FailureSeverity | None = None
-    rejected: bool = False
+    rejected: bool = False  # its arguments do not fit the function, so nothing ran
 
     def error(self, breaker_state: BreakerState | None = None) -> ResultError:
         """Return the failure as the error of a result."""

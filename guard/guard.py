@@ -183,7 +183,7 @@ class ToolGuard(CheckMixin, ReportMixin):
         Raises:
             ConfigError: a setting is invalid, or no engine could be started; the message says why.
         """
-        from .backends.engine import engine_over  # as in `connect`
+        from .backends.engine_process import engine_over  # as in `connect`
         from .backends.http import HttpBackend
 
         chosen, plugins = _settings_and_plugins(options)

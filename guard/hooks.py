@@ -16,17 +16,11 @@ from .request import GuardedCall
 
 
 class HookCall(NamedTuple):
-    """Argument of a hook.
+    """Argument of a hook."""
 
-    Attributes:
-        call: the call; `call.envelope()` is its envelope.
-        attempt: number of the attempt, from 1; 0 for a call that is not made.
-        outcome: after the attempt: `success`, the error's code, or the refusal's code; empty before it.
-    """
-
-    call: GuardedCall
-    attempt: int
-    outcome: str = ""
+    call: GuardedCall  # the call; `call.envelope()` is its envelope
+    attempt: int  # number of the attempt, from 1; 0 for a call that is not made
+    outcome: str = ""  # after the attempt: `success`, the error's code, or the refusal's code; empty before it
 
 
 Hook = Callable[[HookCall], "Awaitable[Any] | Any"]

@@ -18,15 +18,11 @@ from typing import Any
 
 import orjson
 
-MAX_DEPTH = 32
-"""Nesting depth below which values are described by kind."""
-
-MAX_NODES = 20_000
-"""Number of values in a view; further ones are omitted. Bounds the time for wide or cyclic values."""
+MAX_DEPTH = 32  # Nesting depth below which values are described by kind
+MAX_NODES = 20_000  # Number of values in a view; further ones are omitted. Bounds the time for wide or cyclic values.
 
 BIG_TEXT = 65_536
-BIG_NODES = 500
-"""Number of parts from which a value is digested in a thread."""
+BIG_NODES = 500  # Number of parts from which a value is digested in a thread
 
 _DUMP = (
     orjson.OPT_SORT_KEYS

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
-MAX_TOOLS = 200
-"""Number of tools with a label of their own; further ones count as `other`, as models invent names."""
+MAX_TOOLS = 200  # Number of tools with a label of their own; further ones count as `other`, as models invent names
 
 OTHER = "other"
 BUCKETS_MS = (5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10_000.0, 30_000.0)

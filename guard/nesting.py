@@ -10,14 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
-_FRAMES = 8
-"""Frames of the guard between a plain function and one that it calls."""
-
-MOST_NESTED = 1000
-"""Nested plain functions that are given room; beyond it recursion ends by the interpreter's limit."""
-
-_TASK_EVERY = 8
-"""Nested coroutines that share a stack."""
+_FRAMES = 8  # Frames of the guard between a plain function and one that it calls
+MOST_NESTED = 1000  # Nested plain functions that are given room; beyond it recursion ends by the interpreter's limit
+_TASK_EVERY = 8  # Nested coroutines that share a stack
 
 _DEPTH: ContextVar[int] = ContextVar("trustfold_nested_calls", default=0)
 
@@ -25,11 +20,7 @@ _limit = threading.Lock()
 
 
 async def await_nested(function: Callable[..., Any], args: Mapping[str, Any]) -> Any:
-    """Await a coroutine function; every few levels in a task of its own, whose stack is empty.
-
-    Raises:
-        RecursionError: there are more levels than the interpreter has frames.
-    """
+    """Await a coroutine function; every few levels in a task of its own, whose stack is empty."""
     depth = _DEPTH.get()
     token = _DEPTH.set(depth + 1)
     try:

@@ -18,30 +18,21 @@ from ..schemas.decisions import NudgeIssued, PatternDetected
 from ..schemas.vocabulary import NudgeLane, PatternType
 from .log import log_event
 
-MAX_WAITING = 100
-"""Number of nudges kept for a slow reader; the oldest are dropped first, as they are out of date."""
+MAX_WAITING = 100  # Number of nudges kept for a slow reader; the oldest are dropped first, as they are out of date
 
 GUIDANCE = "[RELIABILITY GUIDANCE]: "
 
 BY_USER = "user.message"
 BY_CALL = "tool_call.started"
+# Event that ends the pause of a pattern, where it is not the user's message: the call is what was missing
 ENDS_BY = {PatternType.ANNOUNCE_NO_ACTION: BY_CALL}
-"""Event that ends the pause of a pattern, where it is not the user's message: the call is what was missing."""
 
 Inject = Callable[[str], Any]
 Waiting = TypeVar("Waiting")
 
 
 class NudgeInbox:
-    """Inbox of the nudges of one session.
-
-    Attributes:
-        paused: a nudge requested a pause that has not been ended.
-        pause_reason: message of that nudge.
-        pause_ends_by: type of the event that ends the pause: `user.message` or, where the model is to make a call at
-            last, `tool_call.started`; empty without a pause.
-        history: delivered nudges, oldest first; bounded.
-    """
+    """Inbox of the nudges of one session."""
 
     def __init__(
         self,
@@ -56,10 +47,12 @@ class NudgeInbox:
 
         `carried` is called with the id of each nudge that has been handed over: to a callback, a reader, or a refusal.
         """
-        self.paused = False
-        self.pause_reason = ""
+        self.paused = False  # a nudge requested a pause that has not been ended
+        self.pause_reason = ""  # message of that nudge
+        # type of the event that ends the pause: `user.message` or, where the model is to make a call at last,
+        # `tool_call.started`; empty without a pause
         self.pause_ends_by = ""
-        self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
+        self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)  # delivered nudges, oldest first; bounded
         self._callbacks: dict[NudgeLane, Inject | None] = {
             NudgeLane.CONTEXT_HINT: inject_context_hint,
             NudgeLane.SYSTEM_GUIDANCE: inject_system_guidance,

@@ -201,9 +201,6 @@ def check_names(function: str, given: Mapping[str, object], known: frozenset[str
         function: its name, for the message.
         given: its keyword arguments.
         known: those that it has: `__optional_keys__` of its options.
-
-    Raises:
-        TypeError: one is unknown; the message names it.
     """
     for name in given:
         if name not in known:

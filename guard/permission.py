@@ -21,12 +21,8 @@ from .state_cache import ASKING, DANGER_SCOPE, TrustEntry
 if TYPE_CHECKING:
     from .interface import GuardInterface
 
-CONTEXT_KEY = "_reliability_escalation"
-"""Key of the escalation in the context that a permission plugin receives."""
-
-
-DANGEROUS = "dangerous"
-"""State, in that context, of a call that is dangerous whatever its history."""
+CONTEXT_KEY = "_reliability_escalation"  # Key of the escalation in the context that a permission plugin receives
+DANGEROUS = "dangerous"  # State, in that context, of a call that is dangerous whatever its history
 
 
 class PermissionPlugin(Protocol):
@@ -43,15 +39,10 @@ class PermissionPlugin(Protocol):
 
 
 class PermissionAnswer(NamedTuple):
-    """Answer to a permission check.
+    """Answer to a permission check."""
 
-    Attributes:
-        allowed: the call may run.
-        info: the plugin's explanation, and `method`: how it was decided.
-    """
-
-    allowed: bool
-    info: dict[str, Any]
+    allowed: bool  # the call may run
+    info: dict[str, Any]  # the plugin's explanation, and `method`: how it was decided
 
 
 class DisplayInfo(NamedTuple):

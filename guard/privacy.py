@@ -23,30 +23,20 @@ from ..security.redaction import MAX_DEPTH, redact, redact_text, secret_spans
 from ..security.secret_patterns.names import is_secret_name
 from .failure import CallFailure
 
-MAX_TEXT = 500
-"""Longest published error message, in characters."""
-
-MAX_WORD = 120
-"""Longest published error type or code, in characters."""
-
-MIN_KNOWN = 4
-"""Shortest secret that is searched for in texts, in characters; shorter ones would match everywhere."""
+MAX_TEXT = 500  # Longest published error message, in characters
+MAX_WORD = 120  # Longest published error type or code, in characters
+MIN_KNOWN = 4  # Shortest secret that is searched for in texts, in characters; shorter ones would match everywhere
 
 _DIGEST_HEX = 32
 
 
 class PrivacyFilter:
-    """Converts arguments, results, errors and texts to their published form.
-
-    Attributes:
-        send_args: publish arguments and texts, redacted; else only their digests.
-        send_errors: publish error messages, redacted; else only a digest.
-    """
+    """Converts arguments, results, errors and texts to their published form."""
 
     def __init__(self, digest_key: bytes = b"", *, send_args: bool = False, send_errors: bool = False) -> None:
         """With `digest_key`, a secret of the deployment, arguments cannot be guessed from their digests."""
-        self.send_args = send_args
-        self.send_errors = send_errors
+        self.send_args = send_args  # publish arguments and texts, redacted; else only their digests
+        self.send_errors = send_errors  # publish error messages, redacted; else only a digest
         self._key = digest_key
 
     def digest(self, data: bytes) -> str:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..projections.calls.errors import neutral_reason
+from ..projections.calls.error_words import neutral_reason
 from ..schemas import events as ev
-from ..schemas.vocabulary import CallStatus, FailureSeverity, ToolClass
+from ..schemas.vocabulary import GUARD_REFUSAL, CallStatus, FailureSeverity, ToolClass
 from ..security.redaction import redact_text
 from .clock import GuardClock, new_id
 from .failure import CallFailure
@@ -31,56 +31,36 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "1.0"
 
-MAX_TEXT = 65_536
-"""Longest text of a field other than a name, in characters."""
-
-MAX_ARGS_BYTES = 262_144
-"""Larger arguments are published as a digest; a record holds at most 1 MiB."""
+MAX_TEXT = 65_536  # Longest text of a field other than a name, in characters
+MAX_ARGS_BYTES = 262_144  # Larger arguments are published as a digest; a record holds at most 1 MiB
 
 _NEUTRAL_TYPES = {"denied": "DeniedByUser", "cancelled": "CancelledError"}
 
-Digest = tuple[str, int]
-"""Digest and size in bytes of a result."""
+Digest = tuple[str, int]  # Digest and size in bytes of a result
 
 
 class CallEnding(NamedTuple):
-    """End of a call, for its event `tool.call.finished`.
+    """End of a call, for its event `tool.call.finished`."""
 
-    Attributes:
-        status: status of the call.
-        failure: its failure; None if it did not fail.
-        digest: digest and size of its result; None without a result.
-        attempts: number of times the tool was called; 0 if unknown or never.
-        duration_ms: milliseconds from request to end; None if the call was not made.
-        from_cache: another call's result was returned.
-        cost_usd: cost in US dollars; None if unknown.
-        workspace_digest: state of the workspace after it; None if unknown.
-    """
-
-    status: CallStatus
-    failure: CallFailure | None = None
-    digest: Digest | None = None
-    attempts: int = 0
-    duration_ms: float | None = None
-    from_cache: bool = False
-    cost_usd: float | None = None
-    workspace_digest: str | None = None
+    status: CallStatus  # status of the call
+    failure: CallFailure | None = None  # its failure; None if it did not fail
+    digest: Digest | None = None  # digest and size of its result; None without a result
+    attempts: int = 0  # number of times the tool was called; 0 if unknown or never
+    duration_ms: float | None = None  # milliseconds from request to end; None if the call was not made
+    from_cache: bool = False  # another call's result was returned
+    cost_usd: float | None = None  # cost in US dollars; None if unknown
+    workspace_digest: str | None = None  # state of the workspace after it; None if unknown
 
 
 class EventPublisher:
-    """Publishes the events of calls and sessions; never blocks, never raises.
-
-    Attributes:
-        privacy: filter of published data.
-        lost: number of records that could not be handed to the backend.
-    """
+    """Publishes the events of calls and sessions; never blocks, never raises."""
 
     def __init__(
         self, backend: GuardBackend, settings: GuardSettings, clock: GuardClock, privacy: PrivacyFilter
     ) -> None:
         """Publish through `backend`."""
-        self.privacy = privacy
-        self.lost = 0
+        self.privacy = privacy  # filter of published data
+        self.lost = 0  # number of records that could not be handed to the backend
         self._backend = backend
         self._settings = settings
         self._clock = clock
@@ -197,7 +177,7 @@ class EventPublisher:
         if code == "circuit_open":
             self._publish_end(call, status=CallStatus.CIRCUIT_OPEN)
             return
-        kind = "DeniedByUser" if by_user else "BlockedByGuard"
+        kind = "DeniedByUser" if by_user else GUARD_REFUSAL
         status = CallStatus.ERROR if by_user else CallStatus.CANCELLED
         self._publish_end(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
 
@@ -255,16 +235,16 @@ class EventPublisher:
         }
 
 
+# Largest number of characters of each field that holds a name
 _LONGEST_NAME = dict.fromkeys(
     """session_id workspace_id user_id tenant_id agent_id model model_tier correlation_id call_id tool_name plugin_name
     service idempotency_key args_digest failure_key breaker_key guard_id domain method output_id confirmed_by
     text_digest result_digest scope message_id workspace_digest""".split(),
     256,
 ) | {"failure_key": 1024}
-"""Largest number of characters of each field that holds a name."""
 
+# Values of required fields whose name is empty
 _PLACEHOLDERS = dict.fromkeys(("session_id", "call_id", "tool_name"), "unknown")
-"""Values of required fields whose name is empty."""
 
 _TEXTS = frozenset({"scenario", "reason", "text"})
 

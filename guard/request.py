@@ -52,84 +52,46 @@ if TYPE_CHECKING:
 
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
 
-NO_SESSION = "no-session"
-"""Session id of calls made outside of any session."""
+NO_SESSION = "no-session"  # Session id of calls made outside of any session
 
 
 SHIPPED = CallRules()
 
 
 class CallNotes(msgspec.Struct, eq=False):
-    """Values that a step of a guarded call leaves for later steps.
+    """Values that a step of a guarded call leaves for later steps."""
 
-    Attributes:
-        key_fingerprint: start of its idempotency key's digest; None: it runs alone.
-        traceparent: W3C trace context of its span, else of its envelope; None: neither has a valid one.
-        began: its tool was called.
-        cut_off: its last failure does not say whether a change was made.
-        refused: the guard refused it, and has published that.
-        plan: how to end well, if a limit of the session refused it.
-        reserved_usd: money of the session that is reserved for it; None: nothing was checked.
-        approval: whether it needed an approval, and what became of that.
-        approvals: ids of an operator's approvals that it uses.
-        claimed: records of approvals that are claimed for it and not used yet.
-        shadow: codes of refusals that were not enforced.
-    """
-
-    key_fingerprint: str | None = None
-    traceparent: str | None = None
-    began: bool = False
-    cut_off: bool = False
-    refused: bool = False
-    plan: GracefulDegradationPlan | None = None
-    reserved_usd: float | None = None
-    approval: dict[str, Any] | None = None
-    approvals: tuple[str, ...] = ()
-    claimed: list[DedupeRecord] = []
-    shadow: list[str] = []
+    key_fingerprint: str | None = None  # start of its idempotency key's digest; None: it runs alone
+    traceparent: str | None = None  # W3C trace context of its span, else of its envelope; None: neither has a valid one
+    began: bool = False  # its tool was called
+    cut_off: bool = False  # its last failure does not say whether a change was made
+    refused: bool = False  # the guard refused it, and has published that
+    plan: GracefulDegradationPlan | None = None  # how to end well, if a limit of the session refused it
+    reserved_usd: float | None = None  # money of the session that is reserved for it; None: nothing was checked
+    approval: dict[str, Any] | None = None  # whether it needed an approval, and what became of that
+    approvals: tuple[str, ...] = ()  # ids of an operator's approvals that it uses
+    claimed: list[DedupeRecord] = []  # records of approvals that are claimed for it and not used yet
+    shadow: list[str] = []  # codes of refusals that were not enforced
 
 
 class GuardedCall(msgspec.Struct, eq=False):
-    """One call; its key and the values derived from its arguments are computed at first use.
+    """One call; its key and the values derived from its arguments are computed at first use."""
 
-    Attributes:
-        tool: registration of the tool.
-        args: its arguments; never changed.
-        session_id: id of the conversation.
-        workspace_id: workspace of the tool.
-        families: configured families of tools.
-        rules: rules of dangerous calls.
-        failures: rules for failures, by tool or command.
-        call_id: pairs its events; the model's id if it gave one.
-        message_id: id of the model's message that made it; None: unknown.
-        request_id: unique id of the request.
-        started_ms: time of the request, milliseconds since the epoch.
-        began_ms: the same on the monotonic clock, milliseconds.
-        deadline_ms: deadline on the monotonic clock, milliseconds; None: none.
-        scope: `global` if it may equal another session's call; None: as the tool or the guard is set.
-        receives_key: the tool gets the idempotency key, so it can detect repetitions.
-        running: thread of its latest attempt, if a plain function runs in it.
-        ended: its end, set once the tool has run for the last time.
-        stream: done when its result, a generator, has ended; None for other results.
-        cost_usd: expected cost in US dollars; None: as registered for its tool.
-        approved: a person's answer to the approval request; None: nobody was asked.
-    """
-
-    tool: ToolRegistration
-    args: dict[str, Any]
-    session_id: str
-    workspace_id: str
+    tool: ToolRegistration  # registration of the tool
+    args: dict[str, Any]  # its arguments; never changed
+    session_id: str  # id of the conversation
+    workspace_id: str  # workspace of the tool
     _key: CallKey | None = None
-    call_id: str = ""
-    message_id: str | None = None
-    request_id: str = ""
+    call_id: str = ""  # pairs its events; the model's id if it gave one
+    message_id: str | None = None  # id of the model's message that made it; None: unknown
+    request_id: str = ""  # unique id of the request
     namespace: str = ""
     actor_id: str = ""
-    started_ms: int = 0
-    began_ms: float = 0.0
-    deadline_ms: float | None = None
-    cost_usd: float | None = None
-    approved: bool | None = None
+    started_ms: int = 0  # time of the request, milliseconds since the epoch
+    began_ms: float = 0.0  # the same on the monotonic clock, milliseconds
+    deadline_ms: float | None = None  # deadline on the monotonic clock, milliseconds; None: none
+    cost_usd: float | None = None  # expected cost in US dollars; None: as registered for its tool
+    approved: bool | None = None  # a person's answer to the approval request; None: nobody was asked
     given_key: str | None = None
     dedupe_mode: DedupeMode | None = None
     max_attempts: int | None = None
@@ -148,14 +110,15 @@ class GuardedCall(msgspec.Struct, eq=False):
     notes: CallNotes = msgspec.field(default_factory=CallNotes)
     settled_scopes: list[str] = []
     shadow: bool = False
-    scope: str | None = None
-    receives_key: bool = False
-    running: Future[FunctionOutcome] | None = None
-    ended: ToolResult | None = None
+    scope: str | None = None  # `global` if it may equal another session's call; None: as the tool or the guard is set
+    receives_key: bool = False  # the tool gets the idempotency key, so it can detect repetitions
+    running: Future[FunctionOutcome] | None = None  # thread of its latest attempt, if a plain function runs in it
+    ended: ToolResult | None = None  # its end, set once the tool has run for the last time
+    # done when its result, a generator, has ended; None for other results
     stream: asyncio.Future[ToolResult] | None = None
-    families: Mapping[str, str] = NO_FAMILIES
-    rules: CallRules = SHIPPED
-    failures: Mapping[str, Mapping[str, str]] = {}
+    families: Mapping[str, str] = NO_FAMILIES  # configured families of tools
+    rules: CallRules = SHIPPED  # rules of dangerous calls
+    failures: Mapping[str, Mapping[str, str]] = {}  # rules for failures, by tool or command
     _danger: CallDanger | None = None
     _form: tuple[dict[str, Any], bytes] | None = None
     _program: RanProgram | None = None
@@ -354,11 +317,7 @@ def recorded_call(
 
 
 def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> ToolCallEnvelope:
-    """Return an envelope from JSON, from its parsed form, or unchanged.
-
-    Raises:
-        EnvelopeRejected: the envelope is malformed; the message names the field and the fault.
-    """
+    """Return an envelope from JSON, from its parsed form, or unchanged."""
     try:
         if isinstance(given, bytes | str):
             return msgspec.json.decode(given, type=ToolCallEnvelope)
@@ -381,11 +340,7 @@ def is_name(value: object) -> TypeGuard[str]:
 
 
 def check_call(tool_name: object, args: object, session_id: object) -> None:
-    """Validate the arguments of a call.
-
-    Raises:
-        EnvelopeRejected: an argument is invalid; the code is `unknown_tool` or `invalid_input`.
-    """
+    """Validate the arguments of a call."""
     for what, value, code in (("tool_name", tool_name, UNKNOWN_TOOL), ("session_id", session_id, INVALID_INPUT)):
         if not is_name(value):
             message = f"{what} must be a name of 1 to 256 characters, not {text_of(value)[:40]!r}"

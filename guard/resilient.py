@@ -28,49 +28,28 @@ _RANKED_BY = ("quality", "breaker")
 
 @dataclass(frozen=True, slots=True)
 class ResilientAttempt:
-    """One tried tool.
+    """One tried tool."""
 
-    Attributes:
-        attempt: number of the attempt, from 1.
-        tool_id: name of the tool.
-        success: whether the tool succeeded.
-        score: its rank score for the scenario when it was chosen.
-        error: reason of the failure; empty on success.
-        result: full result of the call.
-    """
-
-    attempt: int
-    tool_id: str
-    success: bool
-    score: float
-    error: str
-    result: ToolResult
+    attempt: int  # number of the attempt, from 1
+    tool_id: str  # name of the tool
+    success: bool  # whether the tool succeeded
+    score: float  # its rank score for the scenario when it was chosen
+    error: str  # reason of the failure; empty on success
+    result: ToolResult  # full result of the call
 
 
 @dataclass(slots=True)
 class ResilientResult:
-    """Result of a resilient call (docs/design/semantics.md#tool-quality).
+    """Result of a resilient call (docs/design/semantics.md#tool-quality)."""
 
-    Attributes:
-        success: a tool succeeded.
-        result: return value of that tool; None without one.
-        tool_id: name of that tool; empty without one.
-        attempts: every tried tool, in order.
-        refused: tools that the guard refused to call, with reasons.
-    """
-
-    success: bool = False
-    result: Any = None
-    tool_id: str = ""
-    attempts: list[ResilientAttempt] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
+    success: bool = False  # a tool succeeded
+    result: Any = None  # return value of that tool; None without one
+    tool_id: str = ""  # name of that tool; empty without one
+    attempts: list[ResilientAttempt] = field(default_factory=list)  # every tried tool, in order
+    refused: dict[str, str] = field(default_factory=dict)  # tools that the guard refused to call, with reasons
 
     def unwrap(self) -> Any:
-        """Return the successful tool's return value.
-
-        Raises:
-            CallNotPermitted: no tool succeeded; the message holds each tool's error.
-        """
+        """Return the successful tool's return value."""
         if self.success:
             return self.result
         said = "; ".join(f"{one.tool_id}: {one.error}" for one in self.attempts) or "no tool fits"
@@ -88,9 +67,6 @@ async def call_resilient(
     """Try tools until one succeeds, none is left, or `max_attempts` were called.
 
     A tool with an open circuit or without trust is skipped, which does not count as an attempt.
-
-    Raises:
-        ConfigError: `max_attempts` is below 1.
     """
     if max_attempts < 1:
         raise ConfigError(f"max_attempts is {max_attempts}; use at least 1")

@@ -24,11 +24,7 @@ SCOPES = ("session", "global")
 
 
 def check_switches(options: Any) -> None:
-    """Check the fields of a dataclass that are annotated as `bool`, or `bool | None`.
-
-    Raises:
-        ConfigError: one is something else; the text "false" would count as true.
-    """
+    """Check the fields of a dataclass that are annotated as `bool`, or `bool | None`."""
     for one in fields(options):
         if one.type in _SWITCHES and type(value := getattr(options, one.name)) not in _SWITCHES[one.type]:
             raise ConfigError(f"{one.name} is {value!r}; use True or False, without quotation marks")

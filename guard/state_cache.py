@@ -19,6 +19,7 @@ from ..schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..schemas.public_state import BreakerUpdated, StateUpdated, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 
+# Order of trust states: of several keys of a call, the strictest decides (docs/design/semantics.md#failure-keys)
 STRICTNESS = {
     TrustState.TRUSTED: 0,
     TrustState.RECOVERING: 1,
@@ -26,36 +27,23 @@ STRICTNESS = {
     TrustState.BLOCKED: 3,
     TrustState.REMOVED: 4,
 }
-"""Order of trust states: of several keys of a call, the strictest decides (docs/design/semantics.md#failure-keys)."""
 
-ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
-"""States in which a person must approve a call."""
-
-DANGER_SCOPE = "danger"
-"""Scope of the state of a dangerous call before it runs, which is on no topic."""
-
-SESSION_SCOPE = "session"
-"""Scope of a session's own trust overrides, which are on no topic."""
-
-MAX_HISTORY = 500
-"""Number of latest changes kept for queries of history."""
+ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})  # States in which a person must approve a call
+DANGER_SCOPE = "danger"  # Scope of the state of a dangerous call before it runs, which is on no topic
+SESSION_SCOPE = "session"  # Scope of a session's own trust overrides, which are on no topic
+MAX_HISTORY = 500  # Number of latest changes kept for queries of history
 
 
 class TrustEntry(NamedTuple):
-    """State of a key that is not trusted.
-
-    Attributes:
-        resets: keys whose reset lets the call run again, as other keys of the call may be untrusted, too; empty if it
-            is the record's own key.
-        others: records of the other untrusted keys of the call.
-        now_ms: time at which it was looked up, milliseconds since the epoch; 0: unknown.
-    """
+    """State of a key that is not trusted."""
 
     state: TrustState
     record: TrustUpdated
+    # keys whose reset lets the call run again, as other keys of the call may be untrusted, too; empty if it is the
+    # record's own key
     resets: tuple[str, ...] = ()
-    others: tuple[TrustUpdated, ...] = ()
-    now_ms: int = 0
+    others: tuple[TrustUpdated, ...] = ()  # records of the other untrusted keys of the call
+    now_ms: int = 0  # time at which it was looked up, milliseconds since the epoch; 0: unknown
 
     @property
     def asking(self) -> tuple[str, ...]:
@@ -67,17 +55,11 @@ class TrustEntry(NamedTuple):
 
 
 class OnceApproval(NamedTuple):
-    """An operator's approval of one call of a key (`trust.approve`).
+    """An operator's approval of one call of a key (`trust.approve`)."""
 
-    Attributes:
-        id: id of the command; also of the approvals it gave to other keys.
-        until_ms: expiry, milliseconds since the epoch.
-        once: it lets one call pass, and not all of a session.
-    """
-
-    id: str
-    until_ms: int
-    once: bool = True
+    id: str  # id of the command; also of the approvals it gave to other keys
+    until_ms: int  # expiry, milliseconds since the epoch
+    once: bool = True  # it lets one call pass, and not all of a session
 
 
 class CircuitEntry(NamedTuple):
@@ -93,16 +75,12 @@ class CircuitEntry(NamedTuple):
 
 
 class StateView:
-    """Latest state of every key that differs from its default, and the latest changes.
-
-    Attributes:
-        only_defaults: every state is the default, so checks return at once.
-        changes: latest changes, oldest first: record key and record, None for the default.
-    """
+    """Latest state of every key that differs from its default, and the latest changes."""
 
     def __init__(self) -> None:
         """Start with all states at their defaults."""
-        self.only_defaults = True
+        self.only_defaults = True  # every state is the default, so checks return at once
+        # latest changes, oldest first: record key and record, None for the default
         self.changes: deque[tuple[str, StateUpdated | None]] = deque(maxlen=MAX_HISTORY)
         self._trust: dict[str, TrustEntry] = {}
         self._circuits: dict[str, CircuitEntry] = {}

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
+# Callback with the error that a stream ended with, if any, and whether its reader abandoned it
 Ended = Callable[[BaseException | None, bool], None]
-"""Callback with the error that a stream ended with, if any, and whether its reader abandoned it."""
 
 
 def is_stream(output: object) -> bool:

@@ -18,23 +18,16 @@ from ..schemas.vocabulary import SynthesisStrategy
 if TYPE_CHECKING:
     from .guard import ToolGuard
 
-LOW = ConfidenceRules().low
-"""Confidence below which a result should be reviewed."""
+LOW = ConfidenceRules().low  # Confidence below which a result should be reviewed
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetMetrics:
-    """Cost of a result.
+    """Cost of a result."""
 
-    Attributes:
-        cost_usd: US dollars.
-        duration_s: seconds.
-        recursive_calls: number of recursive calls.
-    """
-
-    cost_usd: float = 0.0
-    duration_s: float = 0.0
-    recursive_calls: int = 0
+    cost_usd: float = 0.0  # US dollars
+    duration_s: float = 0.0  # seconds
+    recursive_calls: int = 0  # number of recursive calls
 
 
 @dataclass(frozen=True, slots=True)

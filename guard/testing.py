@@ -112,9 +112,6 @@ def set_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = 
         key: e.g. `http_request`, `bash|command=git`, `tool:http_request`.
         workspace: workspace of the key; by default the guard's.
         fields: fields of the kind's struct (`schemas.public_state`), at least `state`. A lease may be a dictionary.
-
-    Raises:
-        ValueError: there is no such kind.
     """
     if kind not in STATE_KINDS:
         raise ValueError(f"no kind of state is called {kind!r}; use one of {', '.join(STATE_KINDS)}")

@@ -16,8 +16,7 @@ from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-MAX_IDLE = 16
-"""Number of idle threads kept; more are started if all are busy."""
+MAX_IDLE = 16  # Number of idle threads kept; more are started if all are busy
 
 
 class FunctionOutcome(NamedTuple):
@@ -30,11 +29,10 @@ class FunctionOutcome(NamedTuple):
     error: BaseException | None = None
 
 
-Function = Callable[..., Any]
-"""Function of a tool, of any kind; called with the arguments by name."""
+Function = Callable[..., Any]  # Function of a tool, of any kind; called with the arguments by name
 
+# Runs a plain function elsewhere than in a thread of the pool
 Runner = Callable[[Function, dict[str, Any]], Awaitable[FunctionOutcome]]
-"""Runs a plain function elsewhere than in a thread of the pool."""
 
 
 def outcome_of(function: Callable[..., Any], args: dict[str, Any]) -> FunctionOutcome:
@@ -80,9 +78,9 @@ def _serve(inbox: SimpleQueue[Work]) -> None:
 os.register_at_fork(after_in_child=_idle.clear)
 
 
+# Event loop that is blocked by the current call, which was made there without `await`
 BLOCKED: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("trustfold_blocked_loop", default=None)
-"""Event loop that is blocked by the current call, which was made there without `await`."""
 
 
+# Holders of the idempotency keys of the calls that the current call is nested in
 HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
-"""Holders of the idempotency keys of the calls that the current call is nested in."""

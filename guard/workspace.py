@@ -26,25 +26,18 @@ from ..ingest.workspaces import git_root
 from ..projections.calls import keys, tool_class
 from ..schemas.vocabulary import ToolClass
 
-WITHIN_S = 0.06
-"""Seconds that a digest may take; a later one is none."""
-
-PAUSE_S = 60.0
-"""Seconds for which a project has no digest after one that was late."""
-
-MAX_FILES = 2_000
-"""Number of modified and untracked files beyond which a project has no digest."""
-
-MAX_OUTPUT = 1 << 20
-"""Bytes of git's answer beyond which a project has no digest."""
+WITHIN_S = 0.06  # Seconds that a digest may take; a later one is none
+PAUSE_S = 60.0  # Seconds for which a project has no digest after one that was late
+MAX_FILES = 2_000  # Number of modified and untracked files beyond which a project has no digest
+MAX_OUTPUT = 1 << 20  # Bytes of git's answer beyond which a project has no digest
 
 MAX_FILTERS = 100
 
 MAX_PROJECTS = 1_000
 
-_MAX_AT_ONCE = 2
-"""Number of digests computed at the same time; others are none."""
+_MAX_AT_ONCE = 2  # Number of digests computed at the same time; others are none
 
+# Settings of git that a project's own do not override
 _SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",
@@ -52,7 +45,6 @@ _SETTINGS = {
     "core.untrackedCache": "keep",
     "status.showUntrackedFiles": "all",
 }
-"""Settings of git that a project's own do not override."""
 
 _VARIABLES = {
     "PATH": "/usr/bin:/bin",

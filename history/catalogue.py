@@ -19,38 +19,31 @@ from typing import NamedTuple
 import duckdb
 
 from ..errors import ConfigError
-from .column_comments import comments
-from .errors import HistoryError, unreadable
 from .event_rows import WHOLE
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, HistoryFilters, timestamp
+from .history_error import HistoryError, unreadable
 from .incidents import rank
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .older_calls import older_calls
 from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
-STORAGE = "v1.0.0"
-"""Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
+STORAGE = "v1.0.0"  # Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one
 
+# Columns of events and of records of calls that are not recorded, and their types: NULL in files
 ADDED = {"noted": "BOOLEAN"}
-"""Columns of events and of records of calls that are not recorded, and their types: NULL in files."""
 
+# Topic of the records of calls, with which those of older files stand that are in the rows of events
 OF_CALLS = "outcomes"
-"""Topic of the records of calls, with which those of older files stand that are in the rows of events."""
 
 
 class RowQueries(NamedTuple):
-    """SQL queries used in place of the files of a history.
+    """SQL queries used in place of the files of a history."""
 
-    Attributes:
-        of: query of all rows by topic.
-        causes: query of at least the events that decisions name as their causes: `id`, `tool_name`, `model`, `session_id`.
-        times: query of the times of all events.
-    """
-
-    of: Mapping[str, str]
+    of: Mapping[str, str]  # query of all rows by topic
+    # query of at least the events that decisions name as their causes: `id`, `tool_name`, `model`, `session_id`
     causes: str
-    times: str
+    times: str  # query of the times of all events
 
 
 class CatalogueRelation(NamedTuple):
@@ -361,6 +354,25 @@ def _times(places: Sequence[str]) -> str:
         return "SELECT NULL::TIMESTAMP AS time"
     patterns = ", ".join(f"'{place}/events/date=*/{NAMED}'" for place in places)
     return f"FROM read_parquet([{patterns}], union_by_name = true)"
+
+
+def comments(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Statements that comment every column of a catalogue's views, but those that have another comment already.
+
+    Comments stand in `sql/column_comments.txt`: one for each column name, or for `view.column`. Only views that have a comment are treated as the catalogue's. The statements take a third of the time of the views,
+    so only what may show the comments runs them.
+    """
+    columns = connection.execute(
+        "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND (schema_oid, table_name) "
+        "IN (SELECT (schema_oid, view_name) FROM duckdb_views() "
+        "WHERE comment IS NOT NULL AND schema_name = current_schema())"
+    ).fetchall()
+    lines = files(__package__).joinpath("sql", "column_comments.txt").read_text(encoding="utf-8").splitlines()
+    notes = dict(line.split(": ", 1) for line in lines)
+    for view, column, comment in columns:
+        note = notes.get(f"{view}.{column}") or notes.get(column)
+        if note and comment in {None, note}:
+            yield f"""COMMENT ON COLUMN "{view}"."{column}" IS '{quoted(note)}'"""
 
 
 def _sql_of(numbers: str) -> Iterator[str]:

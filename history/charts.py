@@ -23,8 +23,8 @@ from .plots import (
 )
 from .reports import PlotColumns, QuestionAnswer
 
+# Function that returns the URL a cell links to, given its row by column names; empty for no link
 Link = Callable[[dict[str, Any]], str]
-"""Function that returns the URL a cell links to, given its row by column names; empty for no link."""
 
 
 def picture(answer: QuestionAnswer, window: TimeAxis | None = None, link: Link = lambda _row: "") -> SvgPlot:

@@ -11,40 +11,30 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
-EpochMs = Annotated[int, "milliseconds since the epoch"]
-"""A time; a TIMESTAMP (UTC) in the file."""
+EpochMs = Annotated[int, "milliseconds since the epoch"]  # A time; a TIMESTAMP (UTC) in the file
 
+# 2100-01-01 in milliseconds. A later time is assumed to have the wrong unit (nanoseconds, for example).
 END_MS = 4_102_444_800_000
-"""2100-01-01 in milliseconds. A later time is assumed to have the wrong unit (nanoseconds, for example)."""
 
 _TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR", tuple: "VARCHAR[]"}
 
 
 class RecordedRow(TypedDict, total=False):
-    """Columns common to all recorded records.
+    """Columns common to all recorded records."""
 
-    Attributes:
-        partition: partition of the record.
-        offset: offset in that partition.
-        arrived: when the broker or the engine accepted it; absent if unknown.
-        key: record key.
-        fault: reason code if the record could not be read; then only its position and size are kept.
-        size: bytes of the record's value.
-        record: the record as JSON without its results; absent for a tombstone. Of an event, what has no column.
-    """
-
-    partition: int
-    offset: int
-    arrived: EpochMs | None
-    key: str | None
+    partition: int  # partition of the record
+    offset: int  # offset in that partition
+    arrived: EpochMs | None  # when the broker or the engine accepted it; absent if unknown
+    key: str | None  # record key
     id: str | None
     type: str | None
     time: EpochMs | None
     session_id: str | None
     workspace_id: str | None
     user_id: str | None
-    fault: str | None
-    size: int | None
+    fault: str | None  # reason code if the record could not be read; then only its position and size are kept
+    size: int | None  # bytes of the record's value
+    # the record as JSON without its results; absent for a tombstone. Of an event, what has no column.
     record: str | None
 
 

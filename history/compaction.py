@@ -14,22 +14,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..projections.rule_source import RULES_TOPIC
-from .errors import HistoryError, HistoryFull
 from .files import DataFile, counted, data_files, delete
+from .history_error import HistoryError, HistoryFull
 from .parquet import ParquetWriter
 
-LARGE_BYTES = 64 * 1024 * 1024
-"""Files of this size in bytes or more are not merged: half a million events."""
+LARGE_BYTES = 64 * 1024 * 1024  # Files of this size in bytes or more are not merged: half a million events
+ENOUGH = 8  # Minimum number of adjacent small files of the current day to merge; for earlier days it is two
 
-ENOUGH = 8
-"""Minimum number of adjacent small files of the current day to merge; for earlier days it is two."""
-
+# Seconds before covered files are deleted: `YOUNG_S` until the merged file counts, then time for running queries
 GRACE_S = 120.0
-"""Seconds before covered files are deleted: `YOUNG_S` until the merged file counts, then time for running queries."""
 
 
+# Topics that are never deleted by age: a replay needs them, and they are small
 NEVER_OLD = frozenset({"settings", RULES_TOPIC})
-"""Topics that are never deleted by age: a replay needs them, and they are small."""
 
 
 class CompactionResult(NamedTuple):

@@ -18,11 +18,11 @@ from ..schemas.codec import MAX_BYTES
 from ..schemas.outcomes import CallOutcome
 from .columns import END_MS, RecordedRow, columns_of
 
-_INTERNAL = frozenset({"outcomes", "standings"})
-"""Topics whose times are numbers."""
+_INTERNAL = frozenset({"outcomes", "standings"})  # Topics whose times are numbers
 
 _RENAMED = {"from_state": "from", "to_state": "to", "trust_key": "key", "state_key": "key", "command_key": "key"}
 
+# Columns of each topic except `events` besides those of all, in order: `NAME`, a VARCHAR, or `NAME:TYPE`
 _TABLE = {
     # transitions of trust; `trust_key` is the key without its workspace
     "escalations": "trust_key scope from_state to_state trigger reason count:DOUBLE threshold:DOUBLE window_s:DOUBLE "
@@ -60,23 +60,22 @@ _TABLE = {
     # apply from; in the embedded engine's log it is their own position
     RULES_TOPIC: "source_topic source_partition:BIGINT source_offset:BIGINT",
 }
-"""Columns of each topic except `events` besides those of all, in order: `NAME`, a VARCHAR, or `NAME:TYPE`."""
 
 _OWN = {
     topic: {name: kind or "VARCHAR" for name, _, kind in (column.partition(":") for column in columns.split())}
     for topic, columns in _TABLE.items()
 }
 
+# Column names and their DuckDB types, in order, of each topic except `events`
 COLUMNS = {topic: columns_of(RecordedRow, own) for topic, own in _OWN.items()}
-"""Column names and their DuckDB types, in order, of each topic except `events`."""
 
+# Own columns of each topic with the fields they are read from, and their types
 _FIELDS = {
     topic: [
         (name, _RENAMED.get(name, name.removeprefix("source_")), kind) for name, kind in own.items() if name != "gone"
     ]
     for topic, own in _OWN.items()
 }
-"""Own columns of each topic with the fields they are read from, and their types."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "BIGINT": (int,),
@@ -86,8 +85,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "VARCHAR[]": (list,),
     "TIMESTAMP": (str, int),
 }
-_BEYOND = 1 << 63
-"""First integer too large for BIGINT."""
+_BEYOND = 1 << 63  # First integer too large for BIGINT
 
 
 def row_of(
@@ -128,8 +126,7 @@ def _record_of_call(value: bytes) -> dict[str, Any] | None:
 
 _decode_outcome = msgspec.json.Decoder(CallOutcome).decode
 _OF_CALLS = frozenset(COLUMNS["outcomes"]) - {"id", "scope", "time", "record"}
-_NOT_SENT = {"tool_class": "unknown", "status": "success"}
-"""Values that the wire leaves out."""
+_NOT_SENT = {"tool_class": "unknown", "status": "success"}  # Values that the wire leaves out
 
 
 def _contents(topic: str, value: bytes) -> dict[str, Any]:

@@ -25,15 +25,14 @@ from .session_cache import RecentCache, SessionCache
 
 _encode = msgspec.json.Encoder().encode
 
+# SQL of an event as JSON, from its row; older files hold the whole
 WHOLE = """CASE WHEN record LIKE '{"type":%' THEN record ELSE concat(
     '{"type":', to_json(type), ',"id":', to_json(id), ',"session_id":', to_json(session_id),
     CASE WHEN record NOT LIKE '{"time":%' THEN strftime(time, ',"time":"%Y-%m-%dT%H:%M:%S.%gZ"') END,
     ',"call_id":' || to_json(call_id), ',"message_id":' || to_json(message_id),
     ',"workspace_digest":' || to_json(workspace_digest), ',', record[2:]) END"""
-"""SQL of an event as JSON, from its row; older files hold the whole."""
 
-_ONLY_COLUMNS = ("message_id", "workspace_digest")
-"""Optional fields that stand in columns alone."""
+_ONLY_COLUMNS = ("message_id", "workspace_digest")  # Optional fields that stand in columns alone
 
 
 class EventRow(RecordedRow, total=False):
@@ -83,6 +82,7 @@ class EventRow(RecordedRow, total=False):
     workspace_digest: str | None
 
 
+# Columns of files whose recorder judged calls itself, as it had no records of them; newer files have none of them
 OLDER_COLUMNS = {
     "start_id": "VARCHAR",
     "failure_key": "VARCHAR",
@@ -106,7 +106,6 @@ OLDER_COLUMNS = {
     "result_size": "BIGINT",
     "cost_usd": "DOUBLE",
 }
-"""Columns of files whose recorder judged calls itself, as it had no records of them; newer files have none of them."""
 
 
 class EventReader:
@@ -191,33 +190,29 @@ def _rest(event: ev.Event) -> str:
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
 _ABOUT = {"output_id": "about", "nudge_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
+# Columns whose missing values are filled with the session's last value
 _OF_SESSIONS = frozenset({"workspace_id", "user_id", "model"})
-"""Columns whose missing values are filled with the session's last value."""
 
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 
+# Fields present in nearly all events of the types that have them
 _USUAL = frozenset({"id", "session_id", "turn_index", "call_id", "tool_name", "status"})
-"""Fields present in nearly all events of the types that have them."""
 
 _FILLED = (
     "partition offset arrived key size id type time session_id workspace_id user_id model turn_index record".split()
 )
-_FILLED_BY_CALLS = "call_id tool_name".split()
-"""Columns that most rows of a type have."""
+_FILLED_BY_CALLS = "call_id tool_name".split()  # Columns that most rows of a type have
 
 
 class _RowTemplate(NamedTuple):
-    """Template for rows of one event type.
+    """Template for rows of one event type."""
 
-    Attributes:
-        blank: dictionary with the columns that most rows fill; copying it is cheaper than growing a new one.
-        usual, usual_of: columns copied from fields of the event, and the function that reads them.
-        seldom, seldom_of: the same for fields that are rarely present.
-    """
-
+    # dictionary with the columns that most rows fill; copying it is cheaper than growing a new one
     blank: dict[str, Any]
+    # usual, usual_of: columns copied from fields of the event, and the function that reads them
     usual: tuple[str, ...]
     usual_of: Callable[[Any], tuple[Any, ...]]
+    # seldom, seldom_of: the same for fields that are rarely present
     seldom: tuple[str, ...]
     seldom_of: Callable[[Any], tuple[Any, ...]]
 

@@ -20,26 +20,22 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..security.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, make_file
-from .errors import HistoryTaken
+from .history_error import HistoryTaken
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
 _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 _LOCKS = ".locks"
+# Partition of `events` for those that the embedded engine appended while it folded; they have their own numbering. No
+# broker has so many partitions.
 APPENDED_PARTITION = 1_000_000
-"""Partition of `events` for those that the embedded engine appended while it folded; they have their own numbering.
-No broker has so many partitions."""
 
-YOUNG_S = 30
-"""Seconds before a merged file replaces its parts; longer than any query takes to list files."""
+YOUNG_S = 30  # Seconds before a merged file replaces its parts; longer than any query takes to list files
+SOURCE = ".source"  # File that names the source of the records of a directory
 
-SOURCE = ".source"
-"""File that names the source of the records of a directory."""
-
+# File with the secret by which lines of results are hashed; recorders that share partitions need the same
 LINE_KEY = ".line-key"
-"""File with the secret by which lines of results are hashed; recorders that share partitions need the same."""
 
-TEMPORARY = ".tmp"
-"""Folder of unfinished files; on the same file system, so that a rename is atomic."""
+TEMPORARY = ".tmp"  # Folder of unfinished files; on the same file system, so that a rename is atomic
 
 
 class DataFile(NamedTuple):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..errors import ConfigError
 
+# Topics with state transitions of keys, and the column of the key
 KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
-"""Topics with state transitions of keys, and the column of the key."""
 
 _CHANGES = {"escalations": "trust.changed", "breakers": "breaker.changed"}
 _OF_SESSIONS = frozenset({"events", "outcomes", "nudges", "suggestions"})
@@ -22,28 +22,21 @@ _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 _UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
+# Event types that only complete another row: end of a pattern, effect of a nudge or that it had none
 _ENDS = "('pattern.cleared', 'nudge.judged', 'nudge.withdrawn')"
-"""Event types that only complete another row: end of a pattern, effect of a nudge or that it had none."""
 
 
 class HistoryFilters(NamedTuple):
-    """Filters of a history; an empty field filters nothing.
+    """Filters of a history; an empty field filters nothing."""
 
-    Attributes:
-        since: start time, inclusive.
-        until: end time, exclusive.
-        workspaces: names of workspaces; records without one belong to `default`.
-        tools: names of tools. Decisions pass if one of their causes passes, or if the key belongs to the tool.
-        models: names of models; `unknown` for records without one. Decisions pass if one of their causes passes.
-        sessions: ids of sessions.
-    """
-
-    since: datetime | None = None
-    until: datetime | None = None
-    workspaces: tuple[str, ...] = ()
+    since: datetime | None = None  # start time, inclusive
+    until: datetime | None = None  # end time, exclusive
+    workspaces: tuple[str, ...] = ()  # names of workspaces; records without one belong to `default`
+    # names of tools. Decisions pass if one of their causes passes, or if the key belongs to the tool.
     tools: tuple[str, ...] = ()
+    # names of models; `unknown` for records without one. Decisions pass if one of their causes passes.
     models: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()  # ids of sessions
 
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
         """SQL conditions for the rows of a topic, by its catalogue name.
@@ -127,11 +120,7 @@ def span_of(text: str) -> timedelta | None:
 
 
 def moment_of(since: str | None, now: datetime | None = None, *, option: str = "--since") -> datetime | None:
-    """Parse the value of `--since` or another time option into a time in UTC.
-
-    Raises:
-        ConfigError: it is neither a duration nor a time.
-    """
+    """Parse the value of `--since` or another time option into a time in UTC."""
     if not since:
         return None
     try:

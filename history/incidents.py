@@ -16,13 +16,13 @@ from .locations import quoted
 if TYPE_CHECKING:
     import duckdb
 
+# Columns of the view, as `from_json` takes them
 _SHAPE = (
     '[{"state": "VARCHAR", "severity": "VARCHAR", "kind": "VARCHAR", "subject": "VARCHAR", "workspace": "VARCHAR", '
     '"cause": "VARCHAR", "since": "TIMESTAMP", "last_news": "TIMESTAMP", "changes_at": "TIMESTAMP", '
     '"sessions": ["VARCHAR"], "sessions_hit": "BIGINT", "agents": ["VARCHAR"], "parts": ["VARCHAR"], '
     '"waiting": ["VARCHAR"], "orders": ["VARCHAR"], "needed": "BOOLEAN"}]'
 )
-"""Columns of the view, as `from_json` takes them."""
 
 
 def rank(connection: duckdb.DuckDBPyConnection) -> None:

@@ -22,35 +22,27 @@ import orjson
 
 from ..projections.rule_source import RULES_TOPIC
 from .catalogue import no_bar
-from .errors import HistoryError
 from .files import APPENDED_PARTITION
+from .history_error import HistoryError
 from .locations import quoted
 
 PAGE = 5000
 
+# Fields of a record of `rules` with the rules themselves, without their position
 _SAYS = ("base", "environment", "settings")
-"""Fields of a record of `rules` with the rules themselves, without their position."""
 
 
 class FoldInput(NamedTuple):
-    """Record to fold.
+    """Record to fold."""
 
-    Attributes:
-        topic: source topic, catalogue name, or `settings`, or `rules`: what was folded by from there on.
-        arrived_ms: record timestamp in milliseconds; -1 when unknown.
-        key: record key, which names the scope of a setting.
-        value: the record; None clears a setting.
-        echo: the engine appended it when something fell due.
-        edition: the rules it was folded by: a place in `InputFile.editions`; None where the records do not tell.
-        caused: likewise for the outcomes and standings that it caused, by topic, a slash and their key.
-    """
-
-    topic: str
-    arrived_ms: int
-    key: bytes | None
-    value: bytes | None
-    echo: bool
+    topic: str  # source topic, catalogue name, or `settings`, or `rules`: what was folded by from there on
+    arrived_ms: int  # record timestamp in milliseconds; -1 when unknown
+    key: bytes | None  # record key, which names the scope of a setting
+    value: bytes | None  # the record; None clears a setting
+    echo: bool  # the engine appended it when something fell due
+    # the rules it was folded by: a place in `InputFile.editions`; None where the records do not tell
     edition: int | None = None
+    # likewise for the outcomes and standings that it caused, by topic, a slash and their key
     caused: Mapping[str, int] = MappingProxyType({})
 
 
@@ -65,26 +57,18 @@ class RecordedSetting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """Ordered inputs in a file, so that memory holds only a page of them.
+    """Ordered inputs in a file, so that memory holds only a page of them."""
 
-    Attributes:
-        path: Parquet file, gone with the block of `lined_up`.
-        count: number of inputs.
-        whole: sessions that are in it from their beginning and that something happened in since the time asked for;
-            None when no time was asked for: all are.
-        active: whether something happened in any session since then.
-        editions: records of `rules` that differ in what they say, of a history of Kafka.
-        settings: all of `settings`, for them.
-        appended: `FoldInput.caused` of the events that workers appended, by their id: a session's next event may have
-            revealed what fell due before the appended one was read.
-    """
-
-    path: Path
-    count: int
+    path: Path  # Parquet file, gone with the block of `lined_up`
+    count: int  # number of inputs
+    # sessions that are in it from their beginning and that something happened in since the time asked for; None when no
+    # time was asked for: all are
     whole: frozenset[str] | None = None
-    active: bool = True
-    editions: tuple[bytes, ...] = ()
-    settings: tuple[RecordedSetting, ...] = ()
+    active: bool = True  # whether something happened in any session since then
+    editions: tuple[bytes, ...] = ()  # records of `rules` that differ in what they say, of a history of Kafka
+    settings: tuple[RecordedSetting, ...] = ()  # all of `settings`, for them
+    # `FoldInput.caused` of the events that workers appended, by their id: a session's next event may have revealed what
+    # fell due before the appended one was read
     appended: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[FoldInput]:

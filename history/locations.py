@@ -14,26 +14,19 @@ from pathlib import Path
 import duckdb
 
 from ..errors import ConfigError
-from .errors import HistoryError, unreachable
 from .files import data_files, source_of
+from .history_error import HistoryError, unreachable
 
 _ADDRESS = re.compile(r"(s3|s3a|s3n|gs|gcs|r2):/{1,2}([^/].*)")
 _WEB = re.compile(r"(https?:)/{1,2}(.*)")
-_SPECIAL = re.compile(r"([*?\[])")
-"""Characters of a directory's name that must be escaped in a glob pattern."""
-
-NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
-"""Glob pattern of the history's files; other files are not read."""
+_SPECIAL = re.compile(r"([*?\[])")  # Characters of a directory's name that must be escaped in a glob pattern
+NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"  # Glob pattern of the history's files; other files are not read
 
 _TOPICS = r"SELECT DISTINCT regexp_extract(file, '.*/([^/]+)/date=[^/]+/[^/]+$', 1) FROM glob(?)"
 
 
 def address_of(root: Path) -> str | None:
-    """Address of a history in an object store, such as `s3://bucket/team`; None for a directory.
-
-    Raises:
-        ConfigError: it is a web address, which cannot be listed.
-    """
+    """Address of a history in an object store, such as `s3://bucket/team`; None for a directory."""
     text = str(root)
     if web := _WEB.fullmatch(text):
         raise ConfigError(
@@ -45,11 +38,7 @@ def address_of(root: Path) -> str | None:
 
 
 def refuse_address(root: Path) -> None:
-    """Raise ConfigError unless a place for writing is a directory.
-
-    Raises:
-        ConfigError: it is an address.
-    """
+    """Raise ConfigError unless a place for writing is a directory."""
     if address := address_of(root):
         raise ConfigError(
             f"{address}: a recorder writes into a directory of this machine (--history DIR); copy the directory there "
@@ -58,11 +47,7 @@ def refuse_address(root: Path) -> None:
 
 
 def opened(connection: duckdb.DuckDBPyConnection, roots: Iterable[Path]) -> None:
-    """Set a connection up to read the object stores among the places; does nothing for directories.
-
-    Raises:
-        HistoryError: DuckDB's extension is not installed.
-    """
+    """Set a connection up to read the object stores among the places; does nothing for directories."""
     address = next(filter(None, map(address_of, roots)), None)
     if address is None:
         return

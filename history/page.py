@@ -14,11 +14,11 @@ from typing import Any
 from ..security.untrusted import visible
 from .plots import SafeHtml, SvgPlot, moment, number_text, share_text
 
+# Columns with fractions, shown as percentages
 SHARES = frozenset("rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate".split())
-"""Columns with fractions, shown as percentages."""
 
+# Columns with differences of fractions, shown as percentage points
 DIFFERENCES = frozenset({"change", "change_low", "change_high"})
-"""Columns with differences of fractions, shown as percentage points."""
 
 _NUMERIC = ' class="num"'
 

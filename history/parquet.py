@@ -16,34 +16,26 @@ import duckdb
 from ..security.private_files import is_read_only
 from . import decision_rows
 from .columns import columns_of
-from .errors import HistoryError, HistoryFull, is_full
 from .event_rows import OLDER_COLUMNS, WHOLE, EventRow
 from .files import ScratchFolder, put_in_place
+from .history_error import HistoryError, HistoryFull, is_full
 from .locations import quoted
 
-MEMORY = "512MB"
-"""Memory limit of DuckDB while it writes; a batch needs a tenth of it."""
+MEMORY = "512MB"  # Memory limit of DuckDB while it writes; a batch needs a tenth of it
+SPOOL_BUFFER = 1024 * 1024  # Write buffer in bytes; with the default of 8 KiB the system calls would dominate
+LONGEST_LINE = 64 * 1024 * 1024  # Maximum bytes of a JSON line; a record of 8 MiB grows when it is quoted
 
-SPOOL_BUFFER = 1024 * 1024
-"""Write buffer in bytes; with the default of 8 KiB the system calls would dominate."""
-
-LONGEST_LINE = 64 * 1024 * 1024
-"""Maximum bytes of a JSON line; a record of 8 MiB grows when it is quoted."""
-
+# Compression; level 3, the default, takes a tenth longer for 1 % fewer bytes
 COMPRESSION = "COMPRESSION zstd, COMPRESSION_LEVEL 1"
-"""Compression; level 3, the default, takes a tenth longer for 1 % fewer bytes."""
 
+# Rows of a group, which is held in memory while it is written; fewer for wide rows
 ROW_GROUPS = (122_880, 16_384, 2048)
-"""Rows of a group, which is held in memory while it is written; fewer for wide rows."""
 
+# Column names and their DuckDB types, in order, by topic
 COLUMNS = {"events": columns_of(EventRow), **decision_rows.COLUMNS}
-"""Column names and their DuckDB types, in order, by topic."""
 
-READ_COLUMNS = COLUMNS | {"events": {**OLDER_COLUMNS, **COLUMNS["events"]}}
-"""The same with the columns of older files."""
-
-RECORDED_TOPICS = tuple(COLUMNS)
-"""All topics that a history can hold."""
+READ_COLUMNS = COLUMNS | {"events": {**OLDER_COLUMNS, **COLUMNS["events"]}}  # The same with the columns of older files
+RECORDED_TOPICS = tuple(COLUMNS)  # All topics that a history can hold
 
 
 def no_rows(columns: Mapping[str, str]) -> str:

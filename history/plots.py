@@ -17,48 +17,33 @@ from typing import Any, NamedTuple
 WIDTH = 720
 ROW = 22
 LABEL = 230
-RIGHT = 150
-"""Width in pixels for a number after the longest bar."""
+RIGHT = 150  # Width in pixels for a number after the longest bar
 
 HEIGHT = 180
 LEFT = 56
-BELOW = 40
-"""Height in pixels for times and the axis label below a plot."""
+BELOW = 40  # Height in pixels for times and the axis label below a plot
+ROWS = 40  # Maximum bars, lines and rows of a plot; the table has more
+COLUMNS = 12  # Maximum columns of a heat map
+FEW = 10  # Minimum calls for a meaningful rate; cells with fewer have no colour
+LAST = 6  # Least width of a state that still holds, in pixels
+HEAD = 34  # Height of the heads of columns: two lines
+LETTER = 7  # Width of a letter, in pixels
 
-ROWS = 40
-"""Maximum bars, lines and rows of a plot; the table has more."""
-
-COLUMNS = 12
-"""Maximum columns of a heat map."""
-
-FEW = 10
-"""Minimum calls for a meaningful rate; cells with fewer have no colour."""
-
-LAST = 6
-"""Least width of a state that still holds, in pixels."""
-
-HEAD = 34
-"""Height of the heads of columns: two lines."""
-
-LETTER = 7
-"""Width of a letter, in pixels."""
-
+# Meaning of the colour of each state of trust or of a circuit; other states are `unknown`
 STATES = {
     "blocked": "blocked", "removed": "blocked", "forced_open": "blocked",
     "escalated": "escalated", "open": "open", "half_open": "half-open", "degraded": "degraded",
     "stuck": "stuck", "recovering": "recovering", "trusted": "ok", "closed": "ok", "ok": "ok",
 }  # fmt: skip
-"""Meaning of the colour of each state of trust or of a circuit; other states are `unknown`."""
 
+# Colour step, 1 (mild) to 5, of each severity of a failure or of a pattern
 LEVELS = {
     "not_found": 1, "transient": 1, "invalid_input": 2, "validation": 2, "permission": 2, "timeout": 3,
     "server_error": 4, "crash": 4, "corruption": 5, "security": 5, "repeated_auth": 5,
     "minor": 1, "moderate": 3, "severe": 5,
 }  # fmt: skip
-"""Colour step, 1 (mild) to 5, of each severity of a failure or of a pattern."""
 
-SHADES = (0.0, 0.02, 0.05, 0.1, 0.25)
-"""Lower bounds of the rates for colour steps 1 to 5 of heat map cells."""
+SHADES = (0.0, 0.02, 0.05, 0.1, 0.25)  # Lower bounds of the rates for colour steps 1 to 5 of heat map cells
 
 _STEPS = [timedelta(seconds=s) for s in (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
 _STEPS += [timedelta(days=d) for d in (1, 2, 7, 14, 28, 91, 182, 364, 728, 3640, 7280, 36_400, 364_000)]
@@ -75,34 +60,23 @@ class SafeHtml(str):
 
 
 class SvgPlot(NamedTuple):
-    """Plot as SVG, with notes.
+    """Plot as SVG, with notes."""
 
-    Attributes:
-        svg: one element; empty if there is nothing to draw.
-        notes: sentences about omissions and the meaning of colours.
-        timed: whether its width is a span of time without names at the left, so that its right end is seen first.
-    """
-
-    svg: SafeHtml
-    notes: tuple[str, ...] = ()
+    svg: SafeHtml  # one element; empty if there is nothing to draw
+    notes: tuple[str, ...] = ()  # sentences about omissions and the meaning of colours
+    # whether its width is a span of time without names at the left, so that its right end is seen first
     timed: bool = False
 
 
 class PlotBar(NamedTuple):
-    """A horizontal bar.
+    """A horizontal bar."""
 
-    Attributes:
-        label: name of the bar.
-        value: its length.
-        low, high: its 95 % interval, if any.
-        of: counts behind the value, such as `3/20`.
-    """
-
-    label: str
-    value: float
+    label: str  # name of the bar
+    value: float  # its length
+    # low, high: its 95 % interval, if any
     low: float | None = None
     high: float | None = None
-    of: str = ""
+    of: str = ""  # counts behind the value, such as `3/20`
 
 
 class StackPart(NamedTuple):

@@ -9,17 +9,15 @@ from typing import Any, cast
 
 import duckdb
 
-from .errors import HistoryError, unreadable
+from .history_error import HistoryError, unreadable
 from .incidents import rank
 from .reports import CatalogueQuestion, QuestionAnswer
 
-MOST = 1 << 62
-"""Limit larger than any answer."""
+MOST = 1 << 62  # Limit larger than any answer
 
 _COUNTED = "WITH whole AS MATERIALIZED ({whole}) SELECT *, (SELECT count(*) FROM whole) FROM whole LIMIT $limit"
 
-PAGE = 5000
-"""Rows fetched at once for answers of any length."""
+PAGE = 5000  # Rows fetched at once for answers of any length
 
 
 def ask(
@@ -156,11 +154,7 @@ def _fault(error: Exception) -> HistoryError:
 
 
 def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
-    """Split a text into statements.
-
-    Raises:
-        HistoryError: it is not SQL.
-    """
+    """Split a text into statements."""
     try:
         return [statement.query for statement in connection.extract_statements(sql)]
     except duckdb.Error as error:

@@ -25,7 +25,6 @@ from ..security.redaction import redact_record
 from .columns import END_MS
 from .compaction import CompactionResult, tidy
 from .decision_rows import COLUMNS, row_of
-from .errors import HistoryError, HistoryFull
 from .event_rows import EventReader
 from .files import (
     APPENDED_PARTITION,
@@ -38,32 +37,24 @@ from .files import (
     name_of,
     next_offset,
 )
+from .history_error import HistoryError, HistoryFull
 from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
 from .session_cache import RecentCache
 
-MAX_BYTES = 48 * 1024 * 1024
-"""Maximum waiting rows over all partitions, in bytes: about 60,000 events."""
+MAX_BYTES = 48 * 1024 * 1024  # Maximum waiting rows over all partitions, in bytes: about 60,000 events
+MAX_ROWS = 120_000  # Maximum waiting rows over all partitions: one row group of a file
 
-MAX_ROWS = 120_000
-"""Maximum waiting rows over all partitions: one row group of a file."""
-
+# Maximum events read back at a start, to restore open calls, repeats and loops: less than a second of work
 LOOK_BACK = 20_000
-"""Maximum events read back at a start, to restore open calls, repeats and loops: less than a second of work."""
 
-LOOK_BACK_BYTES = 32 * 1024 * 1024
-"""Maximum bytes of these events."""
-
-CALLS = "outcomes"
-"""Topic of the records of calls."""
-
-FLUSH_S = 30.0
-"""Maximum seconds that a row waits, which is the lag of the history."""
+LOOK_BACK_BYTES = 32 * 1024 * 1024  # Maximum bytes of these events
+CALLS = "outcomes"  # Topic of the records of calls
+FLUSH_S = 30.0  # Maximum seconds that a row waits, which is the lag of the history
 
 DAY_MS = 86_400_000
 
-Place = tuple[str, int]
-"""Topic, by its catalogue name, and partition."""
+Place = tuple[str, int]  # Topic, by its catalogue name, and partition
 
 
 @dataclass(slots=True)
@@ -78,45 +69,29 @@ class _RowBatch:
 
 @dataclass(slots=True)
 class _PartitionState:
-    """State of a partition that this process records.
-
-    Attributes:
-        following: first offset neither in a file nor waiting.
-        written: first offset that is not in a file.
-        calls: causes of the latest records of calls, which a worker writes again after a crash.
-    """
+    """State of a partition that this process records."""
 
     owned: PartitionLock
-    following: int
-    written: int
+    following: int  # first offset neither in a file nor waiting
+    written: int  # first offset that is not in a file
     reader: EventReader
-    calls: RecentCache[str, bool]
+    calls: RecentCache[str, bool]  # causes of the latest records of calls, which a worker writes again after a crash
     batches: list[_RowBatch] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class RecorderCounts:
-    """Counters of a recorder since its start.
+    """Counters of a recorder since its start."""
 
-    Attributes:
-        records: rows written, by topic.
-        files: files written, by topic; without merged files.
-        file_bytes: size of these files, by topic.
-        unreadable: records stored with a fault instead of their content, by reason code.
-        flushes: flushes that wrote all waiting rows.
-        flush_failures: flushes that failed; their remaining rows still wait.
-        flush_seconds: total duration of both.
-        disk_full: True if the last flush failed because the disk was full.
-    """
-
-    records: Counter[str] = field(default_factory=Counter)
-    files: Counter[str] = field(default_factory=Counter)
-    file_bytes: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)  # rows written, by topic
+    files: Counter[str] = field(default_factory=Counter)  # files written, by topic; without merged files
+    file_bytes: Counter[str] = field(default_factory=Counter)  # size of these files, by topic
+    # records stored with a fault instead of their content, by reason code
     unreadable: Counter[str] = field(default_factory=Counter)
-    flushes: int = 0
-    flush_failures: int = 0
-    flush_seconds: float = 0.0
-    disk_full: bool = False
+    flushes: int = 0  # flushes that wrote all waiting rows
+    flush_failures: int = 0  # flushes that failed; their remaining rows still wait
+    flush_seconds: float = 0.0  # total duration of both
+    disk_full: bool = False  # True if the last flush failed because the disk was full
 
 
 class PartitionRecorder:

@@ -14,34 +14,26 @@ from .plots import TimeAxis, moment
 from .reports import QuestionAnswer
 from .summary import SummaryFinding, SummaryNumber, SummaryPeriod
 
-SHOWN = 15
-"""Maximum rows of a table; the query beside it gives all."""
+SHOWN = 15  # Maximum rows of a table; the query beside it gives all
 
+# First questions of the page, in order; the others follow, and `LAST` at the end
 FIRST = ("now", "worse", "failures", "states", "tools", "models", "loop-costs", "patterns", "nudges")
-"""First questions of the page, in order; the others follow, and `LAST` at the end."""
 
 LAST = ("overview", "recent")
 
-NOT_PRINTED = ("loops", "reasons", "sessions", *LAST)
-"""Questions that printed pages leave out: others tell most of it."""
+NOT_PRINTED = ("loops", "reasons", "sessions", *LAST)  # Questions that printed pages leave out: others tell most of it
 
+# Columns that tables leave out, by question; the query has them
 _NOT_SHOWN = {"now": {"sessions", "waiting", "parts", "last_news", "changes_at"}}
-"""Columns that tables leave out, by question; the query has them."""
 
 
 class ReportContent(NamedTuple):
-    """Content of a report.
-
-    Attributes:
-        period: period of its numbers; None if nothing is recorded.
-        window: time range of the state timelines, up to the last known time.
-        filters: description of the filters; empty if none.
-    """
+    """Content of a report."""
 
     title: str
-    period: SummaryPeriod | None
-    window: TimeAxis | None
-    filters: str
+    period: SummaryPeriod | None  # period of its numbers; None if nothing is recorded
+    window: TimeAxis | None  # time range of the state timelines, up to the last known time
+    filters: str  # description of the filters; empty if none
     made: datetime
     numbers: Sequence[SummaryNumber]
     pointers: Sequence[SummaryFinding]

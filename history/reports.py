@@ -10,27 +10,21 @@ from .filters import HistoryFilters
 
 
 class PlotColumns(NamedTuple):
-    """Plot of an answer, by names of its columns.
+    """Plot of an answer, by names of its columns."""
 
-    Attributes:
-        kind: bars: `label` and `value`; columns: days, `began` along, `label` as colour, `value` as height; heat: `label` down and
-            across, `value` as shade; timeline: `label`, from `began` to `ended`, `value` as colour.
-        label: columns of the label, several are joined.
-        value: column of the length, height, shade or state.
-        unit: of the value; `share` for shares of 1.
-        low, high: columns of the value's 95 % interval.
-        hits, trials: columns of the counts that the value was made of.
-        began, ended: columns of times.
-    """
-
+    # bars: `label` and `value`; columns: days, `began` along, `label` as colour, `value` as height; heat: `label` down
+    # and across, `value` as shade; timeline: `label`, from `began` to `ended`, `value` as colour
     kind: Literal["bars", "columns", "heat", "timeline"]
-    label: tuple[str, ...]
-    value: str
-    unit: str = ""
+    label: tuple[str, ...]  # columns of the label, several are joined
+    value: str  # column of the length, height, shade or state
+    unit: str = ""  # of the value; `share` for shares of 1
+    # low, high: columns of the value's 95 % interval
     low: str = ""
     high: str = ""
+    # hits, trials: columns of the counts that the value was made of
     hits: str = ""
     trials: str = ""
+    # began, ended: columns of times
     began: str = ""
     ended: str = ""
 

@@ -6,11 +6,10 @@ from typing import Generic, TypeVar
 
 from ..projections.session.novelty import CallRequest
 
+# Requests of calls of each partition kept in memory at least, for the finishes that follow; as many ids
 REMEMBERED = 65_536
-"""Requests of calls of each partition kept in memory at least, for the finishes that follow; as many ids."""
 
-MAX_OF_A_SESSION = 16_384
-"""Maximum requests kept for one session."""
+MAX_OF_A_SESSION = 16_384  # Maximum requests kept for one session
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")

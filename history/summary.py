@@ -24,18 +24,13 @@ MOST_POINTERS = 8
 
 
 class SummaryPeriod(NamedTuple):
-    """Period and the preceding period of the same length.
+    """Period and the preceding period of the same length."""
 
-    Attributes:
-        before: start of the preceding period; equal to `begin` if nothing was recorded then.
-        begin, end: bounds of the period.
-        first: start of the recording; None if not later than `before`.
-    """
-
-    before: datetime
+    before: datetime  # start of the preceding period; equal to `begin` if nothing was recorded then
+    # begin, end: bounds of the period
     begin: datetime
     end: datetime
-    first: datetime | None = None
+    first: datetime | None = None  # start of the recording; None if not later than `before`
 
     @property
     def comparable(self) -> bool:
@@ -44,42 +39,25 @@ class SummaryPeriod(NamedTuple):
 
 
 class SummaryNumber(NamedTuple):
-    """Number of a period, its meaning, and its previous value.
+    """Number of a period, its meaning, and its previous value."""
 
-    Attributes:
-        name: what was counted, as text.
-        value: value in the period, as text.
-        means: meaning of the number, as text.
-        before: previous value, as text; empty if not comparable.
-        verdict: `worse`, `better`, or empty if no significant change.
-        section: question with details.
-    """
-
-    name: str
-    value: str
-    means: str
-    before: str = ""
-    verdict: str = ""
-    section: str = ""
+    name: str  # what was counted, as text
+    value: str  # value in the period, as text
+    means: str  # meaning of the number, as text
+    before: str = ""  # previous value, as text; empty if not comparable
+    verdict: str = ""  # `worse`, `better`, or empty if no significant change
+    section: str = ""  # question with details
 
 
 class SummaryFinding(NamedTuple):
-    """Finding to look at.
+    """Finding to look at."""
 
-    Attributes:
-        mark: reason in one word.
-        colour: meaning of the colour of its mark, as in `--state-MEANING`.
-        says: the reason in one sentence.
-        section: question that has more about it.
-        order: command that resolves it; empty if none.
-    """
-
-    mark: str
-    colour: str
+    mark: str  # reason in one word
+    colour: str  # meaning of the colour of its mark, as in `--state-MEANING`
     subject: str
-    says: str
-    section: str
-    order: str = ""
+    says: str  # the reason in one sentence
+    section: str  # question that has more about it
+    order: str = ""  # command that resolves it; empty if none
 
 
 _COUNTS = """

@@ -25,6 +25,7 @@ from .reading import InOrderOfTime, Lines, SkippedLines, objects_of, recognised
 
 Importer = Callable[[Lines, LogDefaults], Iterator[bytes]]
 
+# Importers by their name on the command line
 IMPORTERS: dict[str, Importer] = {
     "openai": importer(OpenAiLog),
     "otel": read_otel,
@@ -39,7 +40,6 @@ IMPORTERS: dict[str, Importer] = {
     "opencode": importer(OpenCodeLog),
     "pi": importer(PiLog),
 }
-"""Importers by their name on the command line."""
 
 __all__ = [
     "IMPORTERS",

@@ -19,40 +19,25 @@ from .values import bounded, bounded_arguments, name_of, shortened
 R = TypeVar("R")
 T = TypeVar("T")
 
-STEP_MS = 1000
-"""Time in milliseconds between two events of a log without times."""
-
-BETWEEN_MS = 3_600_000
-"""Time between two sessions without times: longer than the folds' windows for a tool's failures."""
-
-SYNTHETIC_START_MS = 1_577_836_800_000
-"""2020-01-01: start of the first session without times; the same at every import."""
-
-_SYNTHETIC_END_MS = 4_000_000_000_000
-"""2096: after this the clock restarts at the beginning."""
+STEP_MS = 1000  # Time in milliseconds between two events of a log without times
+BETWEEN_MS = 3_600_000  # Time between two sessions without times: longer than the folds' windows for a tool's failures
+SYNTHETIC_START_MS = 1_577_836_800_000  # 2020-01-01: start of the first session without times; the same at every import
+_SYNTHETIC_END_MS = 4_000_000_000_000  # 2096: after this the clock restarts at the beginning
 
 
 @dataclass
 class ImportRun:
-    """One import of one or many logs: state shared by the logs.
+    """One import of one or many logs: state shared by the logs."""
 
-    Attributes:
-        skipped: skipped lines and objects.
-        redact: function that removes secrets, known ones too, from a value; by default it removes nothing.
-        secrets_in: function that returns the secrets in a call's arguments, to be removed from its result.
-        seen: marks of lines and calls already imported.
-        clock: when the next session without times begins, in milliseconds.
-        line: line being read, from 1; 0 for formats without lines.
-        grows: the logs are still written: the end of what has been read says nothing.
-    """
-
-    skipped: SkippedLines = field(default_factory=SkippedLines)
+    skipped: SkippedLines = field(default_factory=SkippedLines)  # skipped lines and objects
+    # function that removes secrets, known ones too, from a value; by default it removes nothing
     redact: Callable[[Any, Sequence[str]], Any] = lambda value, _known: value
+    # function that returns the secrets in a call's arguments, to be removed from its result
     secrets_in: Callable[[Any], list[str]] = lambda _value: []
-    seen: set[str] = field(default_factory=set)
-    clock: int = SYNTHETIC_START_MS
-    line: int = 0
-    grows: bool = False
+    seen: set[str] = field(default_factory=set)  # marks of lines and calls already imported
+    clock: int = SYNTHETIC_START_MS  # when the next session without times begins, in milliseconds
+    line: int = 0  # line being read, from 1; 0 for formats without lines
+    grows: bool = False  # the logs are still written: the end of what has been read says nothing
 
     def first(self, mark: str) -> bool:
         """True if a mark is seen for the first time in this import."""
@@ -64,21 +49,13 @@ class ImportRun:
 
 @dataclass(frozen=True)
 class LogDefaults:
-    """Values for a log that do not come from the log.
+    """Values for a log that do not come from the log."""
 
-    Attributes:
-        session: session id; empty: from the log, else `source`.
-        workspace: workspace id; empty: from the log, or none.
-        source: name of the log, for sessions without an id of their own.
-        file: name of the log for people; empty: `source`.
-        run: import that the log belongs to.
-    """
-
-    session: str = ""
-    workspace: str = ""
-    source: str = "import"
-    file: str = ""
-    run: ImportRun = field(default_factory=ImportRun)
+    session: str = ""  # session id; empty: from the log, else `source`
+    workspace: str = ""  # workspace id; empty: from the log, or none
+    source: str = "import"  # name of the log, for sessions without an id of their own
+    file: str = ""  # name of the log for people; empty: `source`
+    run: ImportRun = field(default_factory=ImportRun)  # import that the log belongs to
 
     def skip(self, reason: str) -> None:
         """Note that something on the current line is skipped."""
@@ -100,12 +77,6 @@ class SessionWriter:
 
     Ids of events are derived from the session and the position in the log, so a log that has grown yields the same
     ids again. Times never decrease: a log is in the order of events.
-
-    Attributes:
-        workspace: workspace id, or empty.
-        agent: agent id, or empty.
-        turn: turn of the session, -1 before the first.
-        at_ms: time of the last event, -1 before the first.
     """
 
     def __init__(
@@ -123,11 +94,11 @@ class SessionWriter:
         ended with its last event, as the next prompt or the end of the log shows.
         """
         self.id = name_of(session_id) or "session"
-        self.workspace = name_of(defaults.workspace or workspace)
+        self.workspace = name_of(defaults.workspace or workspace)  # workspace id, or empty
         self.model = ""
-        self.agent = ""
-        self.turn = -1
-        self.at_ms = at_ms
+        self.agent = ""  # agent id, or empty
+        self.turn = -1  # turn of the session, -1 before the first
+        self.at_ms = at_ms  # time of the last event, -1 before the first
         self._place = ""
         self._defaults = defaults
         self._run = defaults.run

@@ -21,14 +21,11 @@ from .agents.qwen import QwenLog
 from .base import ImportRun, LogDefaults, LogReader, attempted
 from .reading import NumberedObject, parse, recognised
 
-LOOKED_AT = 400
-"""Lines kept to detect the format; a file not recognised by then is skipped."""
+LOOKED_AT = 400  # Lines kept to detect the format; a file not recognised by then is skipped
+MAX_LINE_BYTES = 64 * 1024 * 1024  # Maximum length of a line in bytes; longer lines are skipped
 
 
-MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Maximum length of a line in bytes; longer lines are skipped."""
-
-
+# Formats that can be followed: their lines are final when written, and they name sessions and times
 LOGS: dict[str, Callable[[LogDefaults], LogReader]] = {
     "claude-code": ClaudeCodeLog,
     "codex": CodexLog,
@@ -38,7 +35,6 @@ LOGS: dict[str, Callable[[LogDefaults], LogReader]] = {
     "droid": DroidLog,
     "pi": PiLog,
 }
-"""Formats that can be followed: their lines are final when written, and they name sessions and times."""
 
 
 class LogMarks(set[str]):
@@ -65,15 +61,11 @@ class LogMarks(set[str]):
 
 
 class GrowingLog:
-    """Incremental reader of one log.
-
-    Attributes:
-        taken: bytes of the whole lines taken so far.
-    """
+    """Incremental reader of one log."""
 
     def __init__(self, defaults: LogDefaults) -> None:
         """Start before the first byte."""
-        self.taken = 0
+        self.taken = 0  # bytes of the whole lines taken so far
         self._defaults = defaults
         self._rest = b""
         self._log: LogReader | None = None

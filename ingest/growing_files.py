@@ -26,37 +26,20 @@ from ..security.private_files import make_directory, replace_file
 from . import ImportRun, LogDefaults
 from .following import GrowingLog, LogMarks, growing
 
-SUFFIX = ".jsonl"
-"""Suffix of logs found in a directory; a file given by name may have any suffix."""
-
-HEAD_BYTES = 512
-"""Number of first bytes that identify a file; they include the session id of a log line."""
-
-CHUNK_BYTES = 1024 * 1024
-"""Bytes read of a file before its events are published."""
-
-RECENT_S = 2 * 86_400
-"""Sessions idle for less than this may continue in another file, which repeats their lines."""
-
-
-Stamp = tuple[int, int, int]
-"""Inode, time of change and size of a file."""
+SUFFIX = ".jsonl"  # Suffix of logs found in a directory; a file given by name may have any suffix
+HEAD_BYTES = 512  # Number of first bytes that identify a file; they include the session id of a log line
+CHUNK_BYTES = 1024 * 1024  # Bytes read of a file before its events are published
+RECENT_S = 2 * 86_400  # Sessions idle for less than this may continue in another file, which repeats their lines
+Stamp = tuple[int, int, int]  # Inode, time of change and size of a file
 
 
 class FilePosition(NamedTuple):
-    """Published position of a file.
+    """Published position of a file."""
 
-    Attributes:
-        offset: bytes of whole lines.
-        head: digest of the first `size` bytes.
-        size: number of bytes in the digest, at most `HEAD_BYTES`.
-        last: digest of as many bytes before the position; empty if an earlier version saved it.
-    """
-
-    offset: int
-    head: str
-    size: int
-    last: str = ""
+    offset: int  # bytes of whole lines
+    head: str  # digest of the first `size` bytes
+    size: int  # number of bytes in the digest, at most `HEAD_BYTES`
+    last: str = ""  # digest of as many bytes before the position; empty if an earlier version saved it
 
 
 @dataclass
@@ -75,17 +58,13 @@ class _FollowedFile:
 
 
 class FileFollower:
-    """Tracker of all files below some paths.
-
-    Attributes:
-        run: import state, with the skipped lines of all files.
-    """
+    """Tracker of all files below some paths."""
 
     def __init__(
         self, paths: Sequence[Path], places: Path, *, run: ImportRun, workspace: str = "", from_start: bool = False
     ) -> None:
         """Continue at the positions in `places`; without that file, at the ends, or the beginnings (`from_start`)."""
-        self.run = run
+        self.run = run  # import state, with the skipped lines of all files
         self._paths = paths
         self._file = places
         self._workspace = workspace

@@ -20,14 +20,13 @@ from .openai_items import Item, TranscriptReader
 from .reading import parse
 from .values import first_name, name_of, time_of
 
+# Fields with a globally unique id
 _OWN = ("session_id", "conversation_id", "thread_id", "trajectory_id", "traj_id", "conversation", "id")
-"""Fields with a globally unique id."""
 
-_WITHIN = ("custom_id", "instance_id", "task_id", "run_id")
-"""Fields with an id unique within its file."""
+_WITHIN = ("custom_id", "instance_id", "task_id", "run_id")  # Fields with an id unique within its file
 
+# Prefixes of ids of a single model answer rather than a conversation
 _OF_ONE_ANSWER = ("chatcmpl-", "cmpl-", "resp_", "gen-", "msg_", "batch_req_")
-"""Prefixes of ids of a single model answer rather than a conversation."""
 
 _TIME = ("timestamp", "created_at", "created", "start_time")
 _AROUND = ("body", "request", "response", "data", "kwargs")

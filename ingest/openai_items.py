@@ -14,14 +14,15 @@ Item = dict[str, Any]
 _TIME = ("timestamp", "created_at", "created", "completed_at")
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
 _CALLS = frozenset({"function_call", "custom_tool_call", "tool_search_call"})
+# Item types of calls answered in a later item, with the tool's name
 _COMMANDS = {
     "local_shell_call": "shell",
     "shell_call": "shell",
     "apply_patch_call": "apply_patch",
     "computer_call": "computer",
 }
-"""Item types of calls answered in a later item, with the tool's name."""
 
+# Item types of calls that the API makes itself: one item is the whole call
 _SERVED = {
     "mcp_call": "",
     "web_search_call": "web_search",
@@ -29,23 +30,17 @@ _SERVED = {
     "code_interpreter_call": "code_interpreter",
     "image_generation_call": "image_generation",
 }
-"""Item types of calls that the API makes itself: one item is the whole call."""
 
 _ARGUMENTS = ("arguments", "args", "input", "action", "operation", "queries", "code", "query")
 
 
 class TranscriptReader:
-    """Reader of one transcript.
-
-    Attributes:
-        name: name of the transcript in its file.
-        mark: digest of its items so far.
-    """
+    """Reader of one transcript."""
 
     def __init__(self, name: str, session: SessionWriter) -> None:
         """Write into a session."""
-        self.name = name
-        self.mark = b""
+        self.name = name  # name of the transcript in its file
+        self.mark = b""  # digest of its items so far
         self.session = session
         self._count = 0
         self._asked: dict[str, str] = {}

@@ -22,8 +22,7 @@ from .reading import Lines, objects_of
 from .results import GOOD, StatedEnding, ending_of, failed
 from .values import arguments_of, name_of, structured
 
-MAX_REMEMBERED = 10_000
-"""Number of sessions and traces kept between exports."""
+MAX_REMEMBERED = 10_000  # Number of sessions and traces kept between exports
 
 _TOOL = "execute_tool"
 _MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion", "invoke_agent"})
@@ -39,8 +38,8 @@ _RESULT = (
     "tool_response", "gcp.vertex.agent.tool_response", "langfuse.observation.output", "mlflow.spanOutputs",
     "gen_ai.tool.message",
 )  # fmt: skip
+# Attribute of a call that waits for a person or runs elsewhere: it was not made, and is none yet
 _DEFERRED = "pydantic_ai.tool.deferral.name"
-"""Attribute of a call that waits for a person or runs elsewhere: it was not made, and is none yet."""
 
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "llm.response.model", "ai.model.id")
 _SESSION = (
@@ -68,31 +67,20 @@ def read_otel(lines: Lines, defaults: LogDefaults) -> Iterator[bytes]:
 
 @dataclass
 class SpanState:
-    """State of a session after the spans read so far.
+    """State of a session after the spans read so far."""
 
-    Attributes:
-        trace: latest trace; None before the first.
-        users: messages of the user.
-        turn: turn of the session, -1 before the first.
-        model: model of the last message.
-    """
-
-    trace: str | None = None
-    users: int = 0
-    turn: int = -1
-    model: str = ""
+    trace: str | None = None  # latest trace; None before the first
+    users: int = 0  # messages of the user
+    turn: int = -1  # turn of the session, -1 before the first
+    model: str = ""  # model of the last message
 
 
 class ExportState:
-    """State kept between several exports.
-
-    Attributes:
-        named: session by trace, if one of its spans names it.
-    """
+    """State kept between several exports."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self.named: dict[str, str] = {}
+        self.named: dict[str, str] = {}  # session by trace, if one of its spans names it
         self._sessions: dict[str, SpanState] = {}
         self._as_kept: dict[str, SpanState] = {}
 

@@ -35,33 +35,22 @@ _NO_DOCUMENT = "not JSON, or a truncated document"
 
 
 class NumberedObject(NamedTuple):
-    """Object of a log with its line number.
+    """Object of a log with its line number."""
 
-    Attributes:
-        line: line that it starts on, from 1.
-        value: the object.
-    """
-
-    line: int
-    value: dict[str, Any]
+    line: int  # line that it starts on, from 1
+    value: dict[str, Any]  # the object
 
 
 class SkippedLines:
-    """Skipped lines and objects, with reasons.
-
-    Attributes:
-        count: number of skipped lines or objects.
-        first: the first of them, each as `FILE:LINE: reason`.
-        repeated: number of lines left out because they repeat an earlier line or log.
-    """
+    """Skipped lines and objects, with reasons."""
 
     SHOWN = 20
 
     def __init__(self) -> None:
         """Start empty."""
-        self.count = 0
-        self.first: list[str] = []
-        self.repeated = 0
+        self.count = 0  # number of skipped lines or objects
+        self.first: list[str] = []  # the first of them, each as `FILE:LINE: reason`
+        self.repeated = 0  # number of lines left out because they repeat an earlier line or log
 
     def add(self, file: str, line: int, reason: str) -> None:
         """Note a skipped line or object."""
@@ -71,11 +60,7 @@ class SkippedLines:
 
 
 def objects_of(lines: Lines, file: str, skipped: SkippedLines) -> Iterator[NumberedObject]:
-    """Objects of a log; lists are flattened.
-
-    Raises:
-        ConfigError: nothing in it is JSON.
-    """
+    """Objects of a log; lists are flattened."""
     good = found = 0
     rest = iter(_plain(lines))
     for number, line in enumerate(rest, 1):
@@ -110,11 +95,7 @@ def _objects(line: int, value: Any, file: str, skipped: SkippedLines) -> Iterato
 
 
 def parse(text: bytes) -> Any:
-    """Parse one JSON value leniently: accepts NaN, lone surrogates and invalid UTF-8.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
+    """Parse one JSON value leniently: accepts NaN, lone surrogates and invalid UTF-8."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as fault:

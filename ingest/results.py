@@ -12,11 +12,8 @@ from typing import Any, NamedTuple
 
 from .values import shortened, text_of
 
-MAX_MESSAGE = 2000
-"""Maximum characters of an error's message; folds search no more."""
-
-_MAX_REMARK = 2000
-"""Maximum characters of a client's own remark on a call; a longer text is a result that quotes one."""
+MAX_MESSAGE = 2000  # Maximum characters of an error's message; folds search no more
+_MAX_REMARK = 2000  # Maximum characters of a client's own remark on a call; a longer text is a result that quotes one
 
 _SIBLING = r"(?:<tool_use_error>)?(?:Sibling tool call errored|Cancelled: parallel tool call)"
 _STOPPED = (
@@ -71,21 +68,16 @@ _TAGS = re.compile(r"</?tool_use_error>")
 
 
 class StatedEnding(NamedTuple):
-    """Ending of a call as its event states it.
+    """Ending of a call as its event states it."""
 
-    Attributes:
-        status: status for the event.
-        error: error for the event; None if there is none.
-    """
-
-    status: str = "success"
-    error: dict[str, Any] | None = None
+    status: str = "success"  # status for the event
+    error: dict[str, Any] | None = None  # error for the event; None if there is none
 
 
 GOOD = StatedEnding()
 INTERRUPTED = StatedEnding("cancelled", {"type": "interrupted"})
+# Ending of a call whose result the log's format leaves out: neither success nor failure
 UNRECORDED = StatedEnding("cancelled", {"type": "result_unavailable"})
-"""Ending of a call whose result the log's format leaves out: neither success nor failure."""
 
 
 def failed(text: str, kind: str = "", **more: Any) -> StatedEnding:
@@ -180,14 +172,14 @@ def _words_of(result: Any) -> str:
     return ""
 
 
+# Exit code after the output of a command, as written by Gemini CLI and its forks
 EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,10})[ \t]*$", re.MULTILINE)
-"""Exit code after the output of a command, as written by Gemini CLI and its forks."""
 
 _OUTPUT = re.compile(r"^Output: ", re.MULTILINE)
 _FRAME_END = re.compile(r"\n(?:Error: [^\n]*\n)?Exit Code: ")
 
+# Process id line, removed because it would make equal results different
 PROCESS = re.compile(r"^Process Group PGID: .*\n?", re.MULTILINE)
-"""Process id line, removed because it would make equal results different."""
 
 
 def by_exit_code(text: str, code: int | None) -> StatedEnding:

@@ -85,8 +85,7 @@ def heard_in(parts: list[dict[str, Any]]) -> tuple[int | None, str]:
     return words if words or shows else None, next((text.source for text in texts if text.source), "")
 
 
-_SHOWN = frozenset({"image", "document", "file"})
-"""Parts by which a user says something without words."""
+_SHOWN = frozenset({"image", "document", "file"})  # Parts by which a user says something without words
 
 
 def _is_part(part: Any) -> bool:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from ..schemas.words import words_in
 
+# Sources that give the model a turn; what the client adds by itself waits for the next one
 WAKING = frozenset({"report", "agent", "timer", "hook"})
-"""Sources that give the model a turn; what the client adds by itself waits for the next one."""
 
+# Sources of texts in a tag; a text that is wrapped as a whole in any other tag is the client's
 _SOURCES = {
     "task-notification": "report",
     "ci-monitor-event": "report",
@@ -31,10 +32,9 @@ _SOURCES = {
     "turn_aborted": "client",
     "INSTRUCTIONS": "client",
 }
-"""Sources of texts in a tag; a text that is wrapped as a whole in any other tag is the client's."""
 
+# Sources whose tags are followed by no words of the user, only by remarks on them
 _WHOLE = frozenset({"report", "agent"})
-"""Sources whose tags are followed by no words of the user, only by remarks on them."""
 
 _SPACES = re.compile(r"\s*")
 _TAG = re.compile(r"<([A-Za-z][\w-]{0,60})")
@@ -47,20 +47,15 @@ _FIRST_WORDS = (
     ("[SYSTEM", "client"),
     ('{"task_id":', "report"),
 )
+# Heading of the user's own words below what the client says about files and windows
 _REQUEST = "## My request for Codex:"
-"""Heading of the user's own words below what the client says about files and windows."""
 
 
 class TextSpeakers(NamedTuple):
-    """Speakers of one text.
+    """Speakers of one text."""
 
-    Attributes:
-        spoken: what the user wrote; empty if nothing.
-        source: source of what the client put before it or instead of it; empty if nothing.
-    """
-
-    spoken: str
-    source: str
+    spoken: str  # what the user wrote; empty if nothing
+    source: str  # source of what the client put before it or instead of it; empty if nothing
 
     @property
     def words(self) -> int:

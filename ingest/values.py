@@ -26,17 +26,13 @@ __all__ = [
     "time_of",
 ]
 
-MAX_TEXT = 20_000
-"""Maximum characters kept of a text or a result; an event may have one megabyte in total."""
+MAX_TEXT = 20_000  # Maximum characters kept of a text or a result; an event may have one megabyte in total
+MAX_VALUE_BYTES = 200_000  # Maximum bytes of arguments or of a structured result that are kept unchanged
 
-MAX_VALUE_BYTES = 200_000
-"""Maximum bytes of arguments or of a structured result that are kept unchanged."""
-
+# Maximum nesting of arguments or results that are kept unchanged; an event may have 64 levels in total
 MAX_NESTING = 48
-"""Maximum nesting of arguments or results that are kept unchanged; an event may have 64 levels in total."""
 
-MAX_PART = 2000
-"""Maximum characters kept of each text in a value that is too large."""
+MAX_PART = 2000  # Maximum characters kept of each text in a value that is too large
 
 
 def first_name(holder: dict[str, Any], *keys: str) -> str:

@@ -9,8 +9,7 @@ from time import monotonic
 
 from ..schemas.fields import MAX_NAME
 
-KEPT_S = 10.0
-"""Seconds after which a folder is looked at again: somebody may have begun a project there."""
+KEPT_S = 10.0  # Seconds after which a folder is looked at again: somebody may have begun a project there
 
 
 def git_root(folder: str) -> str:

@@ -27,8 +27,7 @@ EVENTS = (
     "SubagentStop",
 )
 
-TIMEOUT_S = 10.0
-"""Seconds after which the agent continues without an answer of the hook."""
+TIMEOUT_S = 10.0  # Seconds after which the agent continues without an answer of the hook
 
 
 def trustfold_hooks(

@@ -26,20 +26,17 @@ from ..schemas.settings import SettingsOverrides
 if TYPE_CHECKING:
     from ..guard import ToolGuard, ToolResult
 
-MAX_CONVERSATIONS = 1000
-"""Number of sessions kept for their next run; beyond it the least recently used one is ended."""
+MAX_CONVERSATIONS = 1000  # Number of sessions kept for their next run; beyond it the least recently used one is ended
+MAX_TOLD = 1000  # Number of reported messages, and of requested calls, remembered per conversation
 
-MAX_TOLD = 1000
-"""Number of reported messages, and of requested calls, remembered per conversation."""
-
+# A run that is interrupted, or raises, ends without a word to its middleware; its silence says nothing
 SETTINGS = SettingsOverrides(rules={"behaviour": {"stalled_turn": {"enabled": False}}})
-"""A run that is interrupted, or raises, ends without a word to its middleware; its silence says nothing."""
 
 DECLINED = "'{}' was not permitted: {}"
 
 
+# Session id for agents run by the surrounding tool call
 _INSIDE: ContextVar[str] = ContextVar("trustfold_inside", default="")
-"""Session id for agents run by the surrounding tool call."""
 
 
 class GuardConversation:

@@ -31,8 +31,7 @@ from .conversation import ConversationIndex, GuardConversation, is_no_call
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard, ToolResult
 
-_RUN: ContextVar[str] = ContextVar("trustfold_crew", default="")
-"""Session id of the agent's current task."""
+_RUN: ContextVar[str] = ContextVar("trustfold_crew", default="")  # Session id of the agent's current task
 
 
 class RefusedAnswer(str):

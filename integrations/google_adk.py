@@ -18,8 +18,7 @@ from .conversation import ConversationIndex, FrameworkCall, GuardConversation
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
 
-ASKED = {"error": "This tool call requires confirmation, please approve or reject."}
-"""Texts of the framework."""
+ASKED = {"error": "This tool call requires confirmation, please approve or reject."}  # Texts of the framework
 
 
 class TrustfoldPlugin(BasePlugin):

@@ -84,7 +84,13 @@ Check = Callable[[CallBegan], HookVerdict]
 
 @dataclass(slots=True)
 class _OpenHookCall:
-    """Open call; `published`: its start is; `asked`: a person was, so that its time is not the tool's alone."""
+    """Open call.
+
+    Attributes:
+        published: its start is.
+        asked: a person was asked, so that its time is not the tool's alone.
+        question: what was answered before it; without a person, an agent gives that to the model as its result.
+    """
 
     call: CallBegan
     call_id: str
@@ -92,6 +98,7 @@ class _OpenHookCall:
     message_id: str | None
     published: bool = False
     asked: bool = False
+    question: str = ""
 
 
 class HookSession:
@@ -174,7 +181,7 @@ class HookSession:
         for happening in hook.happened:
             if isinstance(happening, CallBegan):
                 found, approvals = self._judge(happening, check)
-                self._decided(happening, found.refusal if not shadow else "", approvals)
+                self._decided(happening, found if not shadow else HookAnswer(), approvals)
                 if found != HookAnswer():
                     return found
         ended = hook.attended and hook.event in self._dialect.takes_pause and self._refused >= MAX_REFUSED
@@ -220,14 +227,15 @@ class HookSession:
             return HookAnswer(refusal=refusal), ()
         return HookAnswer(), verdict.approvals
 
-    def _decided(self, call: CallBegan, refusal: str, approvals: tuple[str, ...]) -> None:
+    def _decided(self, call: CallBegan, answer: HookAnswer, approvals: tuple[str, ...]) -> None:
         """Publish the start of a requested call; of one that is refused here, its end, too."""
         place = _place(call)
         if not (twins := self._open.get(place)):
             return
+        twins[-1].question = answer.question
         self._publish_start(twins[-1], call, approvals=approvals or None)
-        if refusal:
-            self._publish_end(twins.pop(), CallEnded(call, failed(refusal, "blocked_by_guard")))
+        if answer.refusal:
+            self._publish_end(twins.pop(), CallEnded(call, failed(answer.refusal, "blocked_by_guard")))
             if not twins:
                 del self._open[place]
             self._ignore_end(place)
@@ -322,6 +330,8 @@ class HookSession:
             self._begin_turn()
             self._calls += 1
             open_call = self._opened(ended.call)
+        if open_call.question and ended.result == open_call.question:
+            ended = CallEnded(ended.call, failed(open_call.question, "user_rejected"))
         self._publish_end(open_call, ended)
         if ended.call.call_id:
             self._ignore_end(place)

@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 
 Answer = ToolMessage | Command[Any]
 
-SOURCE = "lc_source"
-"""Field that names who wrote a message in the user's name; the user's own messages have none."""
-
-NUDGE = {SOURCE: "trustfold"}
-"""Marks a nudge in the history, to distinguish it from user messages."""
-
-SUMMARY = "summarization"
-"""Source of the framework's summaries of what it has removed from the history."""
+SOURCE = "lc_source"  # Field that names who wrote a message in the user's name; the user's own messages have none
+NUDGE = {SOURCE: "trustfold"}  # Marks a nudge in the history, to distinguish it from user messages
+SUMMARY = "summarization"  # Source of the framework's summaries of what it has removed from the history
 
 
 class TrustfoldState(AgentState[Any]):

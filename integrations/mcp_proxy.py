@@ -34,17 +34,10 @@ log = logging.getLogger(__name__)
 Message = dict[str, Any]
 Send = Callable[[bytes], Awaitable[None]]
 
-ASKED = "trustfold-"
-"""Prefix of the ids of the proxy's own requests."""
-
-SERVER_GONE = -32000
-"""JSON-RPC error code of the answer to requests while the server does not run."""
-
-ASK_TIMEOUT_S = 3600.0
-"""Seconds that a person has for an answer."""
-
-DRAIN_S = 5.0
-"""Seconds in which calls must reach the server after the client has closed its side."""
+ASKED = "trustfold-"  # Prefix of the ids of the proxy's own requests
+SERVER_GONE = -32000  # JSON-RPC error code of the answer to requests while the server does not run
+ASK_TIMEOUT_S = 3600.0  # Seconds that a person has for an answer
+DRAIN_S = 5.0  # Seconds in which calls must reach the server after the client has closed its side
 
 MAX_NAME = 120
 
@@ -54,10 +47,10 @@ QUIET_S = 120.0
 The protocol has no message for user input; within a turn, models hardly ever pause for so long.
 """
 
+# A proxy sees neither turns nor user messages, so counts that only these reset would never be reset
 SETTINGS = SettingsOverrides(
     rules={"behaviour": {name: {"enabled": False} for name in ("call_budget", "stalled_turn")}}
 )
-"""A proxy sees neither turns nor user messages, so counts that only these reset would never be reset."""
 
 
 class JsonRpcError(Exception):

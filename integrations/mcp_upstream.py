@@ -14,11 +14,10 @@ from typing import Any, Protocol
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
-STEADY_S = 60.0
-"""Run time after which the restart delay is reset to the first delay."""
+STEADY_S = 60.0  # Run time after which the restart delay is reset to the first delay
 
+# Time for a server to end after its input is closed; then it is terminated, and killed after the same time again
 STOP_S = 5.0
-"""Time for a server to end after its input is closed; then it is terminated, and killed after the same time again."""
 
 CHUNK = 1 << 16
 
@@ -91,9 +90,6 @@ class RestartingServer:
         Args:
             on_up: called after each start; its argument is False for the first one.
             on_down: called with the exit code when the server has ended; returns whether to restart it.
-
-        Raises:
-            NotStarted: its first run could not be started, or was lost before it was of use.
         """
         loop = asyncio.get_running_loop()
         delay, runs, code = self._first_delay_s, 0, None
@@ -131,11 +127,7 @@ class RestartingServer:
         return code or 0
 
     async def send(self, line: bytes) -> None:
-        """Send one message; the first ones wait for its first run.
-
-        Raises:
-            UpstreamGone: it does not run; the message says when it is started again.
-        """
+        """Send one message; the first ones wait for its first run."""
         await self._begun.wait()
         if self.transport is None:
             left = max(0.0, self.down_until - asyncio.get_running_loop().time())
@@ -232,11 +224,7 @@ def child(command: Sequence[str]) -> Opener:
 
 
 def environment_headers(names: Sequence[str]) -> dict[str, str]:
-    """Return headers given as `NAME=VARIABLE`, with the variable's value; so no secret is on a command line.
-
-    Raises:
-        ValueError: one is not of that form, or its variable is not set.
-    """
+    """Return headers given as `NAME=VARIABLE`, with the variable's value; so no secret is on a command line."""
     found = {}
     for one in names:
         name, equals, variable = one.partition("=")

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from ..guard import SyncToolGuard, ToolGuard
 
-_OWN = "trustfold_needs_approval"
-"""Attribute of a guarded tool that keeps its original `needs_approval`."""
+_OWN = "trustfold_needs_approval"  # Attribute of a guarded tool that keeps its original `needs_approval`
 
 NOT_ASKED = "trustfold: {}. Nobody has been asked yet; call it again, and the user will be."
 

@@ -34,8 +34,7 @@ _PROMPTS = frozenset(
 _COMPACTIONS = frozenset(
     {"claude_code.compaction", "gemini_cli.chat_compression", "qwen-code.chat_compression", "compaction"}
 )
-_WITHHELD = frozenset({"<REDACTED>", "[REDACTED]"})
-"""Placeholders of agents for prompts that they do not export."""
+_WITHHELD = frozenset({"<REDACTED>", "[REDACTED]"})  # Placeholders of agents for prompts that they do not export
 
 _ARGUMENTS = ("arguments", "function_args", "tool_input", "tool_parameters")
 _REFUSALS = frozenset({"reject", "denied", "abort"})
@@ -59,11 +58,7 @@ class ExportConverter:
         self._before = ExportState()
 
     def traces(self, document: Document) -> list[bytes]:
-        """Convert an export of spans, in the form of OTLP's JSON, to events.
-
-        Raises:
-            UnreadableExport: it is not an export of spans, or the span of a call cannot be read.
-        """
+        """Convert an export of spans, in the form of OTLP's JSON, to events."""
         _check(document, "resourceSpans")
         defaults = self._defaults()
         log = SpanLog(defaults, self._before)
@@ -190,11 +185,7 @@ def _body_of(record: Document) -> str:
 
 
 def _time_of(record: Document, given: Document) -> int:
-    """When it happened, milliseconds.
-
-    Raises:
-        UnreadableExport: it does not say, or no event may have that time.
-    """
+    """When it happened, milliseconds."""
     times = (record.get("timeUnixNano"), given.get("event.timestamp"), record.get("observedTimeUnixNano"))
     told = next((time for time in times if time not in {None, "", "0", 0}), None)
     at = time_of(told)

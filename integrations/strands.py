@@ -26,8 +26,7 @@ from .conversation import ConversationIndex, FrameworkCall, GuardConversation
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
 
-INTERRUPT = "trustfold"
-"""Name of the interrupts."""
+INTERRUPT = "trustfold"  # Name of the interrupts
 
 
 class TrustfoldHookProvider(HookProvider):

@@ -17,14 +17,15 @@ from ..rules.rules import ConfidenceRules
 from ..schemas.vocabulary import SynthesisStrategy
 from .scenario import content_words
 
+# Weight of each signal if all are present
 WEIGHTS: Mapping[str, float] = {
     "self_consistency": 0.4,
     "trace_coherence": 0.2,
     "tool_success": 0.25,
     "source_reliability": 0.15,
 }
-"""Weight of each signal if all are present."""
 
+# Reliability of kinds of sources, 0 to 1; an unknown kind has 0.5
 SOURCES: Mapping[str, float] = {
     "official_docs": 0.9,
     "source_code": 0.9,
@@ -36,16 +37,14 @@ SOURCES: Mapping[str, float] = {
     "forum": 0.4,
     "social_media": 0.2,
 }
-"""Reliability of kinds of sources, 0 to 1; an unknown kind has 0.5."""
 
-NO_EVIDENCE = 0.5
-"""Confidence without evidence."""
+NO_EVIDENCE = 0.5  # Confidence without evidence
 
+# Punctuation without which the words beside it are one: apostrophes, the commas of `1,000`, full stops
 _JOINED = re.compile(r"['\u2018\u2019`\u00b4]|(?<=\d),(?=\d{3}(?!\d))|\.(?!\d)")
-"""Punctuation without which the words beside it are one: apostrophes, the commas of `1,000`, full stops."""
 
+# Punctuation that stands for a space; a dash may be the sign of a number, comma and colon part of one
 _SEPARATORS = re.compile(r"[;!?¡¿…\"“”„«»()\[\]{}*_]|[,:](?!\d)|(?<=\w)[-\u2010-\u2015]|[-\u2010-\u2015](?!\d)")
-"""Punctuation that stands for a space; a dash may be the sign of a number, comma and colon part of one."""
 
 _CONNECTED = 0.25
 _CONNECTIVES = re.compile(
@@ -61,11 +60,7 @@ _HESITATION = re.compile(
 
 
 def share(value: Any, name: str = "confidence") -> float:
-    """Return the value if it is from 0 to 1.
-
-    Raises:
-        ValueError: it is not; NaN is rejected.
-    """
+    """Return the value if it is from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
     return float(value)
@@ -113,11 +108,7 @@ def _is_connected(step: str, before: str) -> bool:
 
 
 def tool_success(successes: int, calls: int) -> float:
-    """Return the share of successful calls; 0.5 without calls.
-
-    Raises:
-        ValueError: successes are negative, or more than calls.
-    """
+    """Return the share of successful calls; 0.5 without calls."""
     if not 0 <= successes <= calls:
         raise ValueError(f"{successes} successes of {calls} calls cannot be")
     return successes / calls if calls else NO_EVIDENCE
@@ -144,11 +135,7 @@ class CombinedConfidence(NamedTuple):
 
 
 def combine(signals: Mapping[str, float | None]) -> CombinedConfidence:
-    """Weighted mean of the signals present; 0 without any.
-
-    Raises:
-        ValueError: a signal is unknown, or not from 0 to 1.
-    """
+    """Weighted mean of the signals present; 0 without any."""
     unknown = sorted(signals.keys() - WEIGHTS.keys())
     if unknown:
         raise ValueError(f"{unknown[0]!r} is no signal of confidence; there are {', '.join(WEIGHTS)}")
@@ -162,36 +149,23 @@ def combine(signals: Mapping[str, float | None]) -> CombinedConfidence:
 
 
 class SubcallResult(NamedTuple):
-    """One recursive result.
-
-    Attributes:
-        confidence: 0 to 1.
-        cost_usd: US dollars it cost.
-    """
+    """One recursive result."""
 
     content: str
-    confidence: float
-    cost_usd: float = 0.0
+    confidence: float  # 0 to 1
+    cost_usd: float = 0.0  # US dollars it cost
 
 
 class SynthesizedResult(NamedTuple):
-    """Several results as one.
-
-    Attributes:
-        confidence: 0 to 1.
-        low_confidence: the synthesis, or one of the results, should be reviewed.
-        consensus: whether most of the confident results agree; None for other strategies.
-        alternatives: other answers, most confident first, for the user to decide.
-        cost_usd: of all results.
-    """
+    """Several results as one."""
 
     content: str
-    confidence: float
+    confidence: float  # 0 to 1
     strategy: SynthesisStrategy
-    low_confidence: bool
-    consensus: bool | None = None
-    alternatives: tuple[str, ...] = ()
-    cost_usd: float = 0.0
+    low_confidence: bool  # the synthesis, or one of the results, should be reviewed
+    consensus: bool | None = None  # whether most of the confident results agree; None for other strategies
+    alternatives: tuple[str, ...] = ()  # other answers, most confident first, for the user to decide
+    cost_usd: float = 0.0  # of all results
 
 
 def synthesize(

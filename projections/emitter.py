@@ -18,34 +18,21 @@ from ..schemas.public_state import DecisionBase
 from .output_redaction import holds_secret, key_without_secrets, without_secrets
 
 SCHEMA_VERSION = "1.0"
-EVENTS = "events"
-"""Topic of the publishers' events; records appended to it name calls and sessions as their events do."""
-
-MAX_CAUSES = 20
-"""Largest number of cause ids on one output, newest last (docs/design/contracts.md#output-events)."""
+EVENTS = "events"  # Topic of the publishers' events; records appended to it name calls and sessions as their events do
+MAX_CAUSES = 20  # Largest number of cause ids on one output, newest last (docs/design/contracts.md#output-events)
 
 
 class StageOutput(NamedTuple):
-    """Record that a stage writes.
+    """Record that a stage writes."""
 
-    Attributes:
-        topic: catalogue name, e.g. `nudges`; may be a source topic (an appended event).
-        value: JSON bytes; None is a tombstone.
-        id: deterministic output id; empty for tombstones.
-        type: wire type, e.g. `nudge.issued`.
-        time_ms: time of the output, milliseconds.
-        traceparent: W3C trace context of the causing input event.
-        own_partition: write to the processor's partition, regardless of the key's hash.
-    """
-
-    topic: str
+    topic: str  # catalogue name, e.g. `nudges`; may be a source topic (an appended event).
     key: str
-    value: bytes | None
-    id: str
-    type: str
-    time_ms: int
-    traceparent: str | None = None
-    own_partition: bool = False
+    value: bytes | None  # JSON bytes; None is a tombstone
+    id: str  # deterministic output id; empty for tombstones
+    type: str  # wire type, e.g. `nudge.issued`.
+    time_ms: int  # time of the output, milliseconds
+    traceparent: str | None = None  # W3C trace context of the causing input event
+    own_partition: bool = False  # write to the processor's partition, regardless of the key's hash
 
 
 def is_record_of_call(output: StageOutput) -> bool:
@@ -73,11 +60,7 @@ def _type_of(record: type[msgspec.Struct]) -> str:
 
 
 class OutputEmitter:
-    """Collects the outputs of consecutive input events; ordinals restart with each cause.
-
-    Attributes:
-        late: whether the event comes long after a younger one of its key; a fold that knows it for new counts it.
-    """
+    """Collects the outputs of consecutive input events; ordinals restart with each cause."""
 
     __slots__ = (
         "_ordinals",
@@ -97,6 +80,7 @@ class OutputEmitter:
         """Create an emitter without outputs."""
         self.outputs: list[StageOutput] = []
         self.counts: dict[str, int] = {}
+        # whether the event comes long after a younger one of its key; a fold that knows it for new counts it
         self.late = False
         self.origin_topic = ""
         self.origin_partition = 0

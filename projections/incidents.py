@@ -23,84 +23,61 @@ from ..schemas.outcomes import US
 from ..schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, PatternSeverity, TrustState, TrustTrigger
 from .calls.keys import escape, has_scope, in_quotes, mcp_server, scope_of_key, tool_key, tool_of_key
-from .session.state import SessionState
+from .session.session_state import SessionState
 
+# States of incidents that need a person, or may need one soon. `waiting`: for a person.
 NEEDED = ("waiting", "blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering")
-"""States of incidents that need a person, or may need one soon. `waiting`: for a person."""
 
-CALM = ("ok", "handled")
-"""States of what is no incident: nothing is wrong, or an operator has dealt with it."""
+CALM = ("ok", "handled")  # States of what is no incident: nothing is wrong, or an operator has dealt with it
 
+# All states. `unknown`: calls were lost, and nobody knows how they ended. `abandoned`: a session fell silent while it
+# was stuck.
 STATES = (*NEEDED, "unknown", "abandoned", *CALM)
-"""All states. `unknown`: calls were lost, and nobody knows how they ended. `abandoned`: a session fell silent while it
-was stuck."""
 
-SEVERITIES = tuple(PatternSeverity)
-"""Severities, least first."""
-
-STUCK_MS = 3_600_000
-"""Milliseconds without news after which a session with an open pattern is abandoned."""
+SEVERITIES = tuple(PatternSeverity)  # Severities, least first
+STUCK_MS = 3_600_000  # Milliseconds without news after which a session with an open pattern is abandoned
 
 DAY_MS = 86_400_000
 
 FOR_EVER = 1 << 62
 
 _PLACE = {word: place for place, word in enumerate(STATES)}
+# Severity of states, 1 to 3, where it is not 1; a session has that of its worst pattern
 _SEVERITY = {"waiting": 3, "blocked": 3, "escalated": 2, "open": 2}
-"""Severity of states, 1 to 3, where it is not 1; a session has that of its worst pattern."""
 
 
 class OpenPattern(NamedTuple):
-    """Pattern that an agent has not left.
+    """Pattern that an agent has not left."""
 
-    Attributes:
-        agent: agent of the session; empty for the main agent.
-        severity: 1 minor, 2 moderate, 3 severe.
-        times: number of repetitions so far.
-        fingerprint: with agent and pattern it identifies the streak.
-        what: its tools and its latest request; may be empty.
-        id: id of the decision that reported it; empty if unknown.
-        message: text for a person; empty without one.
-    """
-
-    agent: str
+    agent: str  # agent of the session; empty for the main agent
     pattern: str
-    fingerprint: str
-    severity: int
-    times: int
-    what: str
+    fingerprint: str  # with agent and pattern it identifies the streak
+    severity: int  # 1 minor, 2 moderate, 3 severe
+    times: int  # number of repetitions so far
+    what: str  # its tools and its latest request; may be empty
     since_ms: int
-    id: str = ""
-    message: str = ""
+    id: str = ""  # id of the decision that reported it; empty if unknown
+    message: str = ""  # text for a person; empty without one
 
 
 class OpenAsk(NamedTuple):
-    """Question to a person that nobody has answered.
-
-    Attributes:
-        what: tool and request that wait.
-    """
+    """Question to a person that nobody has answered."""
 
     call_id: str
     agent: str
-    what: str
+    what: str  # tool and request that wait
     since_ms: int
 
 
 class SessionNews(NamedTuple):
-    """Open patterns, unanswered questions and lost calls of a session that is not over.
-
-    Attributes:
-        lost: times of its latest calls that were lost, if nothing has come from it since.
-        news_ms: time of its last event, or of the last decision about it where events are not known.
-    """
+    """Open patterns, unanswered questions and lost calls of a session that is not over."""
 
     session_id: str
     workspace: str
     patterns: tuple[OpenPattern, ...] = ()
     asks: tuple[OpenAsk, ...] = ()
-    lost: tuple[int, ...] = ()
-    news_ms: int = 0
+    lost: tuple[int, ...] = ()  # times of its latest calls that were lost, if nothing has come from it since
+    news_ms: int = 0  # time of its last event, or of the last decision about it where events are not known
 
     def with_pattern(self, found: OpenPattern | None, ident: tuple[str, ...], at_ms: int) -> SessionNews:
         """The same after a decision: the pattern has been seen again; None: it is over."""
@@ -113,39 +90,25 @@ class SessionNews(NamedTuple):
         return self._replace(asks=asks, lost=(), news_ms=max(self.news_ms, at_ms))
 
 
-NOTHING = SessionNews("", "")
-"""Of a session of which nothing is known."""
+NOTHING = SessionNews("", "")  # Of a session of which nothing is known
 
 
 class IncidentRecord(NamedTuple):
-    """One outage, or one session with trouble. Incidents sort by urgency; times are milliseconds since 1970.
+    """One outage, or one session with trouble. Incidents sort by urgency; times are milliseconds since 1970."""
 
-    Attributes:
-        order: sort key: first what waits for a person and had news in the last day; then by the age of the last news
-            (within an hour, within a day, older), severity, state, and since when.
-        key: identifies it while it lasts.
-        state: one of `STATES`.
-        severity: 1 minor, 2 moderate, 3 severe.
-        subject: key of the tool, service or single key, or id of the session.
-        workspace: where it holds; for a user everywhere, `user:ID`.
-        since_ms: when its oldest part began.
-        news_ms: when something was last heard of it.
-        until_ms: when it changes by itself.
-        parts: public states of the outage, the worst first; none of a session.
-        session: the session; None of an outage.
-    """
-
+    # sort key: first what waits for a person and had news in the last day; then by the age of the last news (within an
+    # hour, within a day, older), severity, state, and since when
     order: tuple[int, ...]
-    key: str
-    state: str
-    severity: int
-    subject: str
-    workspace: str
-    since_ms: int
-    news_ms: int
-    until_ms: int
-    parts: tuple[PublicState, ...] = ()
-    session: SessionNews | None = None
+    key: str  # identifies it while it lasts
+    state: str  # one of `STATES`
+    severity: int  # 1 minor, 2 moderate, 3 severe
+    subject: str  # key of the tool, service or single key, or id of the session
+    workspace: str  # where it holds; for a user everywhere, `user:ID`
+    since_ms: int  # when its oldest part began
+    news_ms: int  # when something was last heard of it
+    until_ms: int  # when it changes by itself
+    parts: tuple[PublicState, ...] = ()  # public states of the outage, the worst first; none of a session
+    session: SessionNews | None = None  # the session; None of an outage
 
     @property
     def kind(self) -> str:
@@ -283,8 +246,7 @@ def of_family(states: Iterable[PublicState], now_ms: int) -> list[IncidentRecord
     return [*found, *(_outage([one], one[1], now_ms) for one in trouble)]
 
 
-_Part = tuple[int, str, str, int, PublicState]
-"""Place of its word, key, word, when it changes by itself, and the state."""
+_Part = tuple[int, str, str, int, PublicState]  # Place of its word, key, word, when it changes by itself, and the state
 
 
 def _whole_of(states: Sequence[PublicState]) -> str:

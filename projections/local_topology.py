@@ -20,16 +20,12 @@ from .topology import STAGE_OF_TOPIC, STAGES
 
 
 class LogRecord(NamedTuple):
-    """Record of the local log, with the attributes that processors read.
-
-    Attributes:
-        timestamp: arrival, milliseconds; -1 if unknown (a replayed file), and then event time is used.
-    """
+    """Record of the local log, with the attributes that processors read."""
 
     key: bytes | None
     value: bytes | None
     offset: int
-    timestamp: int = -1
+    timestamp: int = -1  # arrival, milliseconds; -1 if unknown (a replayed file), and then event time is used
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
@@ -37,13 +33,7 @@ Load = Callable[[str, bytes], bytes | None]
 
 
 class LocalTopology:
-    """All stages over one partition.
-
-    Attributes:
-        processors: processors by stage name.
-        next_offsets: next offset of every source topic, and of `settings`.
-        source: rules by scope; records of `settings` change it.
-    """
+    """All stages over one partition."""
 
     def __init__(
         self,
@@ -60,9 +50,11 @@ class LocalTopology:
         are returned as outputs and not folded.
         """
         self._choose = choose
-        self.source = source_of(rules)
+        self.source = source_of(rules)  # rules by scope; records of `settings` change it
+        # next offset of every source topic, and of `settings`
         self.next_offsets = dict.fromkeys((*STAGE_OF_TOPIC, SETTINGS), 0)
         self.next_offsets.update(next_offsets or {})
+        # processors by stage name
         self.processors: dict[str, StageProcessor] = {
             stage.name: StageProcessor(stage, 0, self.source, _bound(load, stage.name)) for stage in stages
         }

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from .calls.keys import has_scope, scope_of_key, tool_key, tool_of_key, unescape
 
-EVERYTHING = "all"
-"""Key that selects all keys."""
+EVERYTHING = "all"  # Key that selects all keys
 
 
 def held(states: Iterable[PublicState], workspace: str | None) -> list[TrustUpdated | BreakerUpdated]:

@@ -21,13 +21,12 @@ from ..schemas.codec import encode
 from ..schemas.outcomes import US
 from ..security.redaction import TOKEN_STARTS, redact_id, redact_record, redact_text
 
-MAX_KNOWN = 50_000
-"""Number of clean texts cached; the cache is cleared when it is full."""
+MAX_KNOWN = 50_000  # Number of clean texts cached; the cache is cleared when it is full
 
 _known: set[str | tuple[str, ...] | None] = set()
 
+# Text between texts that are searched together: nothing is read across it, and any secret may begin after it
 _BETWEEN = '\n.\n"'
-"""Text between texts that are searched together: nothing is read across it, and any secret may begin after it."""
 
 _ID = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -35,6 +34,8 @@ _ID = re.compile(
 )
 _TOKEN_STARTS = frozenset(start.decode() for start in TOKEN_STARTS)
 
+# Fields created by the folds; ids derive from that of the cause, which is in the same record, and summaries and
+# messages are made without secrets
 _OWN = frozenset(
     (
         "schema_version",
@@ -49,8 +50,6 @@ _OWN = frozenset(
         "result_digest",
     )
 )
-"""Fields created by the folds; ids derive from that of the cause, which is in the same record, and summaries and
-messages are made without secrets."""
 
 _PREFIXES = frozenset(("trust", "breaker", "quality", "model", "user"))
 _NAMED = ("tool:", "service:", "tier:")

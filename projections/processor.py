@@ -28,24 +28,20 @@ from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, codec_of, header
 from .stage import HOUR_MS, KeyState, SourceRecord, StateRetention, TopologyStage
 
+# Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)
 CLOCK_TOLERANCE_MS = 60_000
-"""Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
 
-LATE_MS = 60_000
-"""Milliseconds by which an event that comes after a younger one of its key counts as late."""
+LATE_MS = 60_000  # Milliseconds by which an event that comes after a younger one of its key counts as late
 
+# Valid event times; records written at another time could not be read back
 FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
-"""Valid event times; records written at another time could not be read back."""
 
+# Bits for the ordinals of the records that one input makes a stage emit: 64 for each open call of a session
 ORIGIN_BITS = 14
-"""Bits for the ordinals of the records that one input makes a stage emit: 64 for each open call of a session."""
 
 
-BUCKET_MS = 60_000
-"""Width of a bucket of idle keys in milliseconds: keys within the same minute are not distinguished."""
-
-IDLE_AT_ONCE = 500
-"""Number of idle states checked per snapshot; a backlog is spread over several."""
+BUCKET_MS = 60_000  # Width of a bucket of idle keys in milliseconds: keys within the same minute are not distinguished
+IDLE_AT_ONCE = 500  # Number of idle states checked per snapshot; a backlog is spread over several
 
 
 class StageProcessor:

@@ -84,38 +84,24 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 class RankCandidate(NamedTuple):
-    """Tool to rank.
-
-    Attributes:
-        about: purpose in words; if empty, the words of the name are used.
-        service: service behind it, whose circuit counts for the tool; if empty, the service in the tool's name.
-    """
+    """Tool to rank."""
 
     name: str
-    about: str = ""
-    service: str = ""
+    about: str = ""  # purpose in words; if empty, the words of the name are used
+    service: str = ""  # service behind it, whose circuit counts for the tool; if empty, the service in the tool's name
 
 
 class ToolRank(NamedTuple):
-    """Rank of one tool, with its factors.
-
-    Attributes:
-        rank: max(0, similarity − demotion) × quality.
-        similarity: similarity of the scenario and the tool's purpose, 0 to 1.
-        demotion: reduction by a past failure in a similar scenario, halved with each half-life of its age.
-        quality: score, 0 to 1.
-        failed_at: that scenario; empty without one.
-        tag: tag by which the tool ranks behind those without one; empty without one.
-        available: False: its circuit is open, or its latest calls did not reach it; it ranks behind available ones.
-    """
+    """Rank of one tool, with its factors."""
 
     tool: str
-    rank: float
-    similarity: float
-    demotion: float
-    quality: float
-    failed_at: str = ""
-    tag: str = ""
+    rank: float  # max(0, similarity − demotion) × quality
+    similarity: float  # similarity of the scenario and the tool's purpose, 0 to 1
+    demotion: float  # reduction by a past failure in a similar scenario, halved with each half-life of its age
+    quality: float  # score, 0 to 1
+    failed_at: str = ""  # that scenario; empty without one
+    tag: str = ""  # tag by which the tool ranks behind those without one; empty without one
+    # False: its circuit is open, or its latest calls did not reach it; it ranks behind available ones
     available: bool = True
 
 

@@ -28,56 +28,38 @@ if TYPE_CHECKING:
 
 TOPIC = "settings"
 
-RULES_TOPIC = "rules"
-"""Name of records of rules and their offsets: in the embedded engine's log, and a topic on Kafka."""
+RULES_TOPIC = "rules"  # Name of records of rules and their offsets: in the embedded engine's log, and a topic on Kafka
 
 RULES_TYPE = "rules.in_force"
 
-MAX_RESOLVED = 1024
-"""Number of combinations of overrides kept resolved; the cache is cleared when it is full."""
-
-MAX_SESSION_BYTES = 16_384
-"""Largest overrides of a session, as JSON in bytes: they are part of the session's state."""
+MAX_RESOLVED = 1024  # Number of combinations of overrides kept resolved; the cache is cleared when it is full
+MAX_SESSION_BYTES = 16_384  # Largest overrides of a session, as JSON in bytes: they are part of the session's state
 
 _decode = msgspec.json.Decoder(SettingsOverrides).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class RulesInForce(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Rules that apply to a log from an offset on, without scope overrides.
+    """Rules that apply to a log from an offset on, without scope overrides."""
 
-    Attributes:
-        base: rules of the files, or the shipped ones.
-        environment: overrides of the environment.
-    """
-
-    base: RuleSet = RuleSet()
-    environment: SettingsOverrides = SettingsOverrides()
+    base: RuleSet = RuleSet()  # rules of the files, or the shipped ones
+    environment: SettingsOverrides = SettingsOverrides()  # overrides of the environment
 
 
 class RulesPlaced(RulesInForce, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag=RULES_TYPE):
-    """Record of the topic `rules`: rules of a partition of a source topic from an offset on.
+    """Record of the topic `rules`: rules of a partition of a source topic from an offset on."""
 
-    Attributes:
-        id: id of the record, equal for each repetition.
-        time: time of the change, RFC 3339.
-        topic: source topic, catalogue name.
-        partition: partition of that topic.
-        offset: first offset folded by these rules.
-        settings: included records of `settings`: next offset by partition.
-    """
-
-    id: str
-    time: str
+    id: str  # id of the record, equal for each repetition
+    time: str  # time of the change, RFC 3339
     schema_version: str
-    topic: str
-    partition: int
-    offset: int
-    settings: dict[str, int] = {}
+    topic: str  # source topic, catalogue name
+    partition: int  # partition of that topic
+    offset: int  # first offset folded by these rules
+    settings: dict[str, int] = {}  # included records of `settings`: next offset by partition
 
 
+# Decode rules of a log (`RuleSource.in_force`); those of another version may raise a `msgspec.ValidationError`
 rules_in_force = msgspec.json.Decoder(RulesInForce).decode
-"""Decode rules of a log (`RuleSource.in_force`); those of another version may raise a `msgspec.ValidationError`."""
 
 
 class RuleSource:
@@ -211,11 +193,7 @@ def source_of(rules: RuleSet | RuleSource) -> RuleSource:
 
 
 def session_overrides(overrides: SettingsOverrides, rules: RuleSet) -> str:
-    """Encode a session's overrides for its state: JSON of the set fields; empty without any.
-
-    Raises:
-        EventRejected: they are invalid, not allowed for a session, or too long.
-    """
+    """Encode a session's overrides for its state: JSON of the set fields; empty without any."""
     if not set_by(overrides):
         return ""
     try:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-MAX_CONTENT_WORDS = 8
-"""Largest number of content words of a scenario."""
+MAX_CONTENT_WORDS = 8  # Largest number of content words of a scenario
 
 TAG_PREFIX = "not-for-"
 

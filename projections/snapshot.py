@@ -69,11 +69,7 @@ class SnapshotCodec(Generic[StateT]):
         return _HEADER.pack(self.version, state.clock, due or _NEVER) + self._encoder.encode(state)
 
     def decode(self, snapshot: bytes) -> StateT:
-        """Decode a state.
-
-        Raises:
-            StateIncompatible: it has another version, or does not decode.
-        """
+        """Decode a state."""
         version = snapshot[0] if snapshot else 0
         if version != self.version:
             msg = (

@@ -23,14 +23,11 @@ WEEK_MS = 7 * 24 * HOUR_MS
 class StateRetention(Enum):
     """Whether the state of an idle key can be dropped."""
 
-    KEEP = "keep"
-    """It affects later calls, or has a deadline: the state is kept."""
+    KEEP = "keep"  # It affects later calls, or has a deadline: the state is kept
 
-    NOTIFY = "notify"
-    """It affects nothing, but followers know it and are notified of its end: then it is dropped."""
+    NOTIFY = "notify"  # It affects nothing, but followers know it and are notified of its end: then it is dropped
 
-    DROP = "drop"
-    """It equals a new state: it is dropped."""
+    DROP = "drop"  # It equals a new state: it is dropped
 
 
 class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..history.errors import HistoryError, HistoryFull
 from ..history.files import APPENDED_PARTITION
+from ..history.history_error import HistoryError, HistoryFull
 from ..history.recorder import PartitionRecorder
 from ..projections.emitter import StageOutput, is_record_of_call
 from ..projections.local_topology import LocalTopology
@@ -17,10 +17,9 @@ from ..rules.rules import RuleSet
 from ..security.redaction import redact_record
 from ..streams.embedded.recorded_lines import UNKNOWN, ArrivalOrder, RecordedLine
 from ..streams.embedded.replay import STDIN, open_lines
-from .store import APPENDED_TOPICS, OUTPUT_TOPICS
+from .store_recorder import APPENDED_TOPICS, OUTPUT_TOPICS
 
-_INPUTS = ("events", "commands", "settings")
-"""Topics that a line of a file may belong to."""
+_INPUTS = ("events", "commands", "settings")  # Topics that a line of a file may belong to
 
 
 def files_source(names: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..streams.kafka.settings import KafkaSettings
+from ..streams.kafka.kafka_settings import KafkaSettings
 from ..streams.probe_server import HealthProbe, ProbeServer
 from .status import RecordingStatus
 
@@ -31,7 +31,7 @@ def probed(status: RecordingStatus, settings: KafkaSettings, *, once: bool) -> I
 def _metrics_of(status: RecordingStatus) -> Callable[[], bytes] | None:
     try:
         from ..streams.metric_families import exposition
-        from .metrics import RecordingCollector
+        from .recording_metrics import RecordingCollector
     except ImportError:
         return None
     return exposition(RecordingCollector(status))

@@ -12,17 +12,10 @@ from ..history.recorder import PartitionRecorder
 if TYPE_CHECKING:
     from ..streams.kafka.broker_watch import BrokerWatch
 
-LOOP_STUCK_S = 15.0
-"""Seconds without an iteration of the event loop after which a Kafka recording is not alive."""
-
-STORE_STUCK_S = 120.0
-"""The same for a store recording, whose loop also writes and merges files."""
-
-UNWRITTEN_S = 30.0
-"""Seconds that a row may wait beyond the flush interval before the recording is not ready."""
-
-SILENT_S = 30.0
-"""Seconds without an answer from a broker after which the recording is not ready."""
+LOOP_STUCK_S = 15.0  # Seconds without an iteration of the event loop after which a Kafka recording is not alive
+STORE_STUCK_S = 120.0  # The same for a store recording, whose loop also writes and merges files
+UNWRITTEN_S = 30.0  # Seconds that a row may wait beyond the flush interval before the recording is not ready
+SILENT_S = 30.0  # Seconds without an answer from a broker after which the recording is not ready
 
 
 class RecordingStatus:

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..schemas.vocabulary import NudgeLevel, PatternSeverity, PatternType
-from .base import Count, Ratio, RulesBase, Seconds
+from .merging import Count, Ratio, RulesBase, Seconds
 
 
 class SeverityLadder(RulesBase, kw_only=True, frozen=True):
@@ -232,11 +232,7 @@ _BRACED = re.compile(r"\{(\w*)\}")
 
 
 def check_template(where: str, template: str) -> None:
-    """Reject a text with an unknown placeholder; other braces are kept as written.
-
-    Raises:
-        ValueError: the message names the place, the placeholder and the allowed ones.
-    """
+    """Reject a text with an unknown placeholder; other braces are kept as written."""
     for name in _BRACED.findall(template):
         if name not in PLACEHOLDERS:
             allowed = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from ..schemas.vocabulary import FailureSeverity, ToolClass
-from .base import Ratio, RulesBase
+from .merging import Ratio, RulesBase
 
 Family = Literal["shell", "code", "file", "directory", "http"]
 """Kind of targets of a tool: command lines, programs, files, directories, URLs."""

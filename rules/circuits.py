@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..schemas.vocabulary import ToolClass
-from .base import Count, Ratio, RulesBase, Seconds
+from .merging import Count, Ratio, RulesBase, Seconds
 
 
 class BreakerPolicy(RulesBase, kw_only=True, frozen=True):

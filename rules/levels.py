@@ -17,7 +17,7 @@ import msgspec
 
 from ..schemas.settings import SettingsOverrides
 from .allowed_values import allowed_at, given_at
-from .base import Patch, leaves, plain
+from .merging import Patch, leaves, plain
 from .older_shapes import RulesMisfit, moved
 from .parser import overlaid
 from .rules import RuleSet
@@ -120,11 +120,7 @@ def table(base: RuleSet, levels: Levels) -> list[EffectiveSetting]:
 
 
 def check(level: SettingLevel, overrides: SettingsOverrides, base: RuleSet) -> None:
-    """Reject overrides that are invalid rules, or that the level may not set.
-
-    Raises:
-        RulesMisfit: with the path in the overrides, and the valid values.
-    """
+    """Reject overrides that are invalid rules, or that the level may not set."""
     for name in ("rules", "policies"):
         try:
             part = _parts(overrides)[name]
@@ -147,11 +143,7 @@ def set_by(overrides: SettingsOverrides | None) -> dict[str, Any]:
 
 
 def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOverrides:
-    """Return overrides with some settings replaced, or unset (None); the others are unchanged.
-
-    Raises:
-        RulesMisfit: a value is invalid for its setting.
-    """
+    """Return overrides with some settings replaced, or unset (None); the others are unchanged."""
     for name, value in changes.items():
         try:
             msgspec.convert({name: value}, SettingsOverrides)

@@ -18,7 +18,7 @@ import msgspec
 from ..errors import ConfigError
 from . import rules as rules_module
 from .allowed_values import OFF, allowed_at, given_at, without_off
-from .base import Patch, merged, plain
+from .merging import Patch, merged, plain
 from .older_shapes import TRUST_FIELDS, RulesMisfit, Step, moved
 from .rules import RuleSet
 from .text_positions import line_of
@@ -42,11 +42,7 @@ class RulesDocument:
     """
 
     def __init__(self, name: str, text: str, *, suffix: str = "") -> None:
-        """Parse TOML or JSON, selected by the file's suffix or by the first character.
-
-        Raises:
-            ConfigError: the text is neither, is not a table, or sets a value twice.
-        """
+        """Parse TOML or JSON, selected by the file's suffix or by the first character."""
         self.name = name
         self._text = text
         self._as_json = suffix == ".json" or (suffix != ".toml" and text.lstrip().startswith("{"))

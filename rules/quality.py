@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from ..schemas.vocabulary import FailureSeverity, ModelSwitchStrategy, QualitySeverity
-from .base import Count, Ratio, RulesBase, Score, Seconds, Threshold
+from .merging import Count, Ratio, RulesBase, Score, Seconds, Threshold
 
 
 class ModelRules(RulesBase, kw_only=True, frozen=True):

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .base import Ratio, RulesBase, Score, Seconds
 from .behaviour import BehaviourRules, NudgeRules, PrerequisitePolicy, SeverityLadder, ToolPattern
 from .calls import CallRules, DangerRules, ToolRules
 from .circuits import MUTATING_POLICY, READ_ONLY_POLICY, RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
+from .merging import Ratio, RulesBase, Score, Seconds
 from .quality import QUALITY_BY_CAUSE, ModelRules, QualityRules, RegisteredTool
 from .trust import DEFAULT_FILTER, PROGRAM_RULE, SERVICE_RULE, EscalationPatch, EscalationRule, FleetRules, TrustRules
 

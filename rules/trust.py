@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ..schemas.vocabulary import FailureSeverity, RecoveryMode
-from .base import Count, Ratio, RulesBase, Seconds, Threshold, Wait
+from .merging import Count, Ratio, RulesBase, Seconds, Threshold, Wait
 
 DEFAULT_FILTER = frozenset(
     {

@@ -47,11 +47,7 @@ def of_size(value: bytes | None, max_bytes: int) -> EventRejected:
 
 
 def check_depth(value: bytes, limit: int) -> None:
-    """Reject objects and arrays nested deeper than the limit; brackets inside strings do not count.
-
-    Raises:
-        EventRejected: reason `too_deep`.
-    """
+    """Reject objects and arrays nested deeper than the limit; brackets inside strings do not count."""
     depth = 0
     for bracket in _STRING.sub(b"", value).translate(None, _NOT_BRACKETS):
         if bracket in _OBJECTS:
@@ -65,11 +61,7 @@ def check_depth(value: bytes, limit: int) -> None:
 
 
 def check_utf8(value: bytes) -> None:
-    """Reject bytes that are not UTF-8, including those in unknown fields.
-
-    Raises:
-        EventRejected: reason `invalid_utf8`.
-    """
+    """Reject bytes that are not UTF-8, including those in unknown fields."""
     try:
         value.decode()
     except UnicodeDecodeError as error:
@@ -81,11 +73,7 @@ def check_utf8(value: bytes) -> None:
 
 
 def check_version(version: str) -> None:
-    """Reject every major version but 1.
-
-    Raises:
-        EventRejected: reason `unsupported_version`.
-    """
+    """Reject every major version but 1."""
     if not _VERSION.fullmatch(version):
         raise EventRejected(
             RejectReason.UNSUPPORTED_VERSION,
@@ -104,11 +92,7 @@ def of_time(time: datetime) -> EventRejected:
 
 
 def document_of(value: bytes, fault: Exception) -> dict[str, Any]:
-    """Parse the record as a plain object, for diagnosis.
-
-    Raises:
-        EventRejected: it is not a JSON object, or not JSON; `fault` is the strict decoder's error.
-    """
+    """Parse the record as a plain object, for diagnosis."""
     if value.startswith(b"\x00"):
         raise EventRejected(
             RejectReason.SCHEMA_REGISTRY_FRAMING,

@@ -256,11 +256,7 @@ STATE_KINDS: dict[str, type[PublicState]] = {
 
 
 def public_state(record: Mapping[str, Any]) -> PublicState:
-    """Convert a record of the `state` topic from plain JSON.
-
-    Raises:
-        msgspec.ValidationError: the record is not a public state of this version.
-    """
+    """Convert a record of the `state` topic from plain JSON."""
     return msgspec.convert(record, STATE_KINDS.get(record.get("kind", ""), StateUpdated))  # type: ignore[return-value]
 
 

@@ -231,11 +231,7 @@ TOPICS: dict[str, TopicSpec] = {topic.name: topic for topic in _CATALOGUE}
 
 
 def full_name(prefix: str, name: str) -> str:
-    """Return the real name of a catalogue topic under a prefix.
-
-    Raises:
-        ConfigError: the name is not in the catalogue, or brokers do not accept the prefixed name.
-    """
+    """Return the real name of a catalogue topic under a prefix."""
     if name not in TOPICS:
         raise ConfigError(f"no topic {name!r} in the catalogue; there are: {', '.join(TOPICS)}")
     real = prefix + name

@@ -29,13 +29,17 @@ class CallEnd(StrEnum):
     REJECTED = "rejected"
     """Its client rejected it before it ran: an unread file, an unknown tool, bad arguments."""
     REFUSED = "refused"
-    """A guard did not let it pass: its circuit was open."""
+    """A guard did not let it pass: its circuit was open, or its key may not be called."""
     DENIED = "denied"
     """A person denied it."""
     CANCELLED = "cancelled"
     CACHED = "cached"
     LOST = "lost"
     """Nobody knows: it never ended, and no deadline was stated."""
+
+
+GUARD_REFUSAL = "BlockedByGuard"
+"""Type of the error of a call that a guard refused for another reason than its circuit."""
 
 
 class InputSource(StrEnum):

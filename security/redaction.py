@@ -22,25 +22,20 @@ import msgspec
 import orjson
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from .secret_patterns import STRUCTURES
 from .secret_patterns.labels import LABELS, LONGEST_BARE, REST, SecretLabel, labelled_secret
 from .secret_patterns.names import is_secret_name, is_session_name
 from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
 from .secret_patterns.shapes import SecretShape, plain
+from .secret_patterns.structures import STRUCTURES
 from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
 from .secret_patterns.values import MASK, looks_random
 
-HIDDEN = "[redacted]"
-"""Text that replaces a secret."""
+HIDDEN = "[redacted]"  # Text that replaces a secret
+MAX_BYTES = 1 << 20  # Length above which a text is hidden as a whole, unread
+MAX_DEPTH = 32  # Nesting depth below which values are replaced as a whole
 
-MAX_BYTES = 1 << 20
-"""Length above which a text is hidden as a whole, unread."""
-
-MAX_DEPTH = 32
-"""Nesting depth below which values are replaced as a whole."""
-
+# Whether e-mail addresses count as secrets (`TRUSTFOLD_REDACT_EMAILS`)
 HIDE_EMAILS = os.environ.get("TRUSTFOLD_REDACT_EMAILS", "").lower() in {"1", "true", "yes", "on"}
-"""Whether e-mail addresses count as secrets (`TRUSTFOLD_REDACT_EMAILS`)."""
 
 _HIDDEN = HIDDEN.encode()
 _TOKEN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.~+/"
@@ -54,10 +49,10 @@ _MAX_RECORD_DEPTH = 64
 _LONGEST_LABEL = 60
 _MAX_ENCODINGS = 2
 _ESCAPE = re.compile(rb"%[2-7][0-9A-Fa-f]")
+# A run with a character that is written as its code
 _PERCENT = re.compile(
     rb"(?<![^\s\"'<>`\\])[^\s\"'<>`\\%]*(?:%(?![2-7][0-9A-Fa-f])[^\s\"'<>`\\%]*)*%[2-7][0-9A-Fa-f][^\s\"'<>`\\]*"
 )
-"""A run with a character that is written as its code."""
 _SHORTEST, _SHORT = 6, 64
 
 
@@ -143,9 +138,10 @@ def secret_spans(text: str) -> list[str]:
 
 _ENCODED = SecretShape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
 
+# Expressions that texts are searched with, in this order: earlier ones may contain later ones
 RULES: tuple[SecretShape | SecretLabel, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
-"""Expressions that texts are searched with, in this order: earlier ones may contain later ones."""
 
+# First three bytes of tokens
 TOKEN_STARTS = frozenset(
     (needle + last)[:3]
     for shape in (*TOKENS, _ENCODED)
@@ -153,33 +149,25 @@ TOKEN_STARTS = frozenset(
     for needle in shape.needles
     for last in ((b"",) if len(needle) > 2 else (bytes((byte,)) for byte in range(45, 127)))
 )
-"""First three bytes of tokens."""
 
 _FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + 1
 
+# Values after labels that are judged: so many, and one for so many bytes; a text with more is hidden from there on
 SOME_VALUES, BYTES_OF_VALUE = 500, 40
-"""Values after labels that are judged: so many, and one for so many bytes; a text with more is hidden from there on."""
 
-_CHUNK = 1 << 16
-"""Bytes that are searched at once: what is found takes more memory than the text."""
+_CHUNK = 1 << 16  # Bytes that are searched at once: what is found takes more memory than the text
 
 
 class NeedleSearch:
-    """Search for all needles of some rules at once.
-
-    Attributes:
-        needles: the needles, by number.
-        numbers: their numbers.
-        rules: the rules of a needle, by number.
-        of_rule: the numbers of a rule's needles.
-    """
+    """Search for all needles of some rules at once."""
 
     def __init__(self, needles: Mapping[int, Iterable[bytes]]) -> None:
         every = sorted({needle for some in needles.values() for needle in some})
-        self.needles = every
-        self.numbers = {needle: number for number, needle in enumerate(every)}
+        self.needles = every  # the needles, by number
+        self.numbers = {needle: number for number, needle in enumerate(every)}  # their numbers
+        # the numbers of a rule's needles
         self.of_rule = {rule: [self.numbers[needle] for needle in some] for rule, some in needles.items()}
-        self.rules: list[tuple[int, ...]] = [()] * len(every)
+        self.rules: list[tuple[int, ...]] = [()] * len(every)  # the rules of a needle, by number
         for rule, some in self.of_rule.items():
             for number in some:
                 self.rules[number] = (*self.rules[number], rule)
@@ -204,16 +192,11 @@ class NeedleSearch:
 
 
 class SecretSearch(NamedTuple):
-    """What texts are searched with.
+    """What texts are searched with."""
 
-    Attributes:
-        needles: those of structures and labels.
-        tokens: those of tokens.
-        beside: what must be beside the needles of a rule: sets of needles, and strings.
-    """
-
-    needles: NeedleSearch
-    tokens: NeedleSearch
+    needles: NeedleSearch  # those of structures and labels
+    tokens: NeedleSearch  # those of tokens
+    # what must be beside the needles of a rule: sets of needles, and strings
     beside: dict[int, tuple[frozenset[int] | tuple[bytes, ...], ...]]
 
 
@@ -241,17 +224,12 @@ def _search() -> SecretSearch:
 
 
 class SearchedText:
-    r"""Text in which secrets are looked for.
-
-    Attributes:
-        raw: the text, with line ends for `\n`, each byte at its place.
-        rules: the numbers of the rules that may match it, in order.
-    """
+    r"""Text in which secrets are looked for."""
 
     def __init__(self, raw: bytes) -> None:
         if b"\\n" in raw:
             raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
-        self.raw = raw
+        self.raw = raw  # the text, with line ends for `\n`, each byte at its place
         self._lower: bytes | None = None
         self._values_left = SOME_VALUES + len(raw) // BYTES_OF_VALUE
         search = _search()
@@ -268,7 +246,7 @@ class SearchedText:
             for number in search.tokens.find(runs):
                 for rule in search.tokens.rules[number]:
                     self._tokens.setdefault(rule, []).append(number)
-        self.rules = sorted([*rules, *self._tokens])
+        self.rules = sorted([*rules, *self._tokens])  # the numbers of the rules that may match it, in order
 
     def hide(self, places: list[tuple[int, int]]) -> None:
         """Hide places from rules that are tried later; all others stay where they are."""
@@ -437,8 +415,8 @@ def redact(value: Any, known: Iterable[str] = (), depth: int = 0) -> Any:
 
 
 _NAMING = frozenset(("name", "key", "field", "header", "variable", "property", "param", "setting"))
+# Fields of an object that names a value, as in lists of headers and variables
 _NAMED = frozenset(("value", "values", "val", "content"))
-"""Fields of an object that names a value, as in lists of headers and variables."""
 
 
 def _of_command(words: Iterable[Any]) -> list[str]:
@@ -477,15 +455,16 @@ def _is_card_number(value: Any) -> bool:
 
 # --- records ---------------------------------------------------------------------------------------------------------
 
+# Fields of a record with foreign objects, in which names indicate secrets
 _FREE = frozenset({"args", "result", "context", "annotations", "data"})
-"""Fields of a record with foreign objects, in which names indicate secrets."""
 
+# Identifying fields: their redacted values must still differ
 _IDENTITIES = frozenset(
     "id session_id workspace_id user_id tenant_id agent_id correlation_id traceparent call_id output_id"
     " args_digest result_digest text_digest idempotency_key".split()
 )
-"""Identifying fields: their redacted values must still differ."""
 
+# Names of fields that need no check
 _KNOWN = (
     _FREE
     | _IDENTITIES
@@ -496,17 +475,15 @@ _KNOWN = (
         " method granted".split()
     )
 )
-"""Names of fields that need no check."""
 
-MAX_CLEAN = 20_000
-"""Number of clean values cached; the cache is cleared when it is full."""
+MAX_CLEAN = 20_000  # Number of clean values cached; the cache is cleared when it is full
 
 _clean: set[bytes] = set()
+# Times, UUIDs and small numbers, as JSON
 _PLAIN = re.compile(
     rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"'
     rb'|"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"|-?\d{1,12}(?:\.\d{1,9})?'
 )
-"""Times, UUIDs and small numbers, as JSON."""
 
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ESCAPED = re.compile(rb"\\u00[2-7]")

@@ -30,12 +30,12 @@ def is_foreign(origin: str | None, host: str) -> bool:
     return origin is not None and origin.partition("://")[2] != host
 
 
+# Visible replacements of control and bidirectional characters; tab and line end are kept
 _SHOWN = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     for code in (*range(9), *range(11, 32), *range(127, 160), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F),
                  *range(0x2066, 0x206A), 0xFEFF)
 }  # fmt: skip
-"""Visible replacements of control and bidirectional characters; tab and line end are kept."""
 
 
 def visible(text: str) -> str:

@@ -9,8 +9,7 @@ import asyncio
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-HEADERS_S = 10.0
-"""Seconds within which the headers of a request must arrive."""
+HEADERS_S = 10.0  # Seconds within which the headers of a request must arrive
 
 
 class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]

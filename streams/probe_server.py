@@ -22,27 +22,17 @@ from typing import Any, NamedTuple
 from ..errors import ConfigError
 from ..security.untrusted import is_foreign, is_loopback, name_of
 
-REQUEST_S = 5.0
-"""Lifetime of a connection in seconds; each serves one request."""
-
-MAX_OPEN = 64
-"""Largest number of connections; for another one the oldest is closed."""
+REQUEST_S = 5.0  # Lifetime of a connection in seconds; each serves one request
+MAX_OPEN = 64  # Largest number of connections; for another one the oldest is closed
 
 
 class HealthProbe(NamedTuple):
-    """Health functions of a process; called in the threads of the port.
+    """Health functions of a process; called in the threads of the port."""
 
-    Attributes:
-        alive: returns why the process should be restarted; empty if it should not.
-        ready: returns why it does not work; empty if it does.
-        body: returns the JSON document of a health answer, given the reason for its `status`.
-        metrics: returns the text for Prometheus; None without prometheus-client.
-    """
-
-    alive: Callable[[], str]
-    ready: Callable[[], str]
-    body: Callable[[str], bytes]
-    metrics: Callable[[], bytes] | None
+    alive: Callable[[], str]  # returns why the process should be restarted; empty if it should not
+    ready: Callable[[], str]  # returns why it does not work; empty if it does
+    body: Callable[[str], bytes]  # returns the JSON document of a health answer, given the reason for its `status`
+    metrics: Callable[[], bytes] | None  # returns the text for Prometheus; None without prometheus-client
 
 
 class _LimitedServer(ThreadingHTTPServer):
@@ -84,19 +74,11 @@ class _LimitedServer(ThreadingHTTPServer):
 
 
 class ProbeServer:
-    """HTTP server in its own thread.
-
-    Attributes:
-        probe: functions that answer; may be replaced at any time.
-    """
+    """HTTP server in its own thread."""
 
     def __init__(self, probe: HealthProbe, bind: str, port: int) -> None:
-        """Listen on `bind`:`port` and start serving.
-
-        Raises:
-            ConfigError: the address is in use or not this machine's.
-        """
-        self.probe = probe
+        """Listen on `bind`:`port` and start serving."""
+        self.probe = probe  # functions that answer; may be replaced at any time
         try:
             self._server = _LimitedServer((bind, port), _handler(self, local=is_loopback(bind)))
         except OSError as error:

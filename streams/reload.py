@@ -14,8 +14,7 @@ from ..rules.rules import RuleSet
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
-"""Seconds between two polls of the files; one stat call each."""
+LOOK_S = 1.0  # Seconds between two polls of the files; one stat call each
 
 
 class RulesReloader:

@@ -65,9 +65,6 @@ def read_check(body: bytes, now_ms: int) -> tuple[ToolCallStarted, bool]:
     """Parse a body into the call to check, and whether to consume an approval for it.
 
     Secrets are removed as from events, so that the call has the same keys as its event.
-
-    Raises:
-        HTTPException: 400 with the fault, the body is not a valid call.
     """
     try:
         given = orjson.loads(body)

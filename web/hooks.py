@@ -47,14 +47,11 @@ from ..streams.embedded.server import QUICK_BYTES, EmbeddedService
 
 log = logging.getLogger(__name__)
 
+# Maximum size of a payload in bytes; a larger one is counted and not judged. Clients send less (`hook_client`).
 MAX_BODY_BYTES = 8 * 1024 * 1024
-"""Maximum size of a payload in bytes; a larger one is counted and not judged. Clients send less (`hook_client`)."""
 
-MAX_SESSIONS = 1_000
-"""Maximum sessions kept; the least recently used are evicted, and start again with their next hook."""
-
-MAX_SAID = 200
-"""Number of latest answers kept for `trustfold status`."""
+MAX_SESSIONS = 1_000  # Maximum sessions kept; the least recently used are evicted, and start again with their next hook
+MAX_SAID = 200  # Number of latest answers kept for `trustfold status`
 
 FOLD_S, BUSY_FOLD_S = 0.3, 0.02
 """Maximum seconds that an agent waits for its events to be folded, and while publishers' events are being folded.
@@ -62,8 +59,7 @@ FOLD_S, BUSY_FOLD_S = 0.3, 0.02
 They are folded even after that. While they are not, no other hook waits: a disk that hangs costs this time once.
 """
 
-TAIL_BYTES = 256 * 1024
-"""Bytes at the end of an agent's own log that are read."""
+TAIL_BYTES = 256 * 1024  # Bytes at the end of an agent's own log that are read
 
 NOTHING = b"{}"
 

@@ -27,8 +27,8 @@ from .dashboard.live import StreamHub
 from .dashboard.render import PageContext
 from .dashboard.routes import dashboard_routes, error_page
 from .hooks import AgentHooks
-from .metrics import metrics_routes
 from .otlp import otlp_routes
+from .server_metrics import metrics_routes
 from .webhook import IncidentWebhook, WebhookTarget
 
 if TYPE_CHECKING:

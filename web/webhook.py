@@ -29,17 +29,15 @@ from ..schemas.decision_text import counted
 from ..schemas.vocabulary import PatternSeverity
 from .dashboard.current_state import StateBoard
 
-LOOK_S = 2.0
-"""Seconds between two looks at the incidents."""
+LOOK_S = 2.0  # Seconds between two looks at the incidents
 
+# Milliseconds after which an incident that is gone counts as over; a circuit that flaps opens no second one
 QUIET_MS = 60_000
-"""Milliseconds after which an incident that is gone counts as over; a circuit that flaps opens no second one."""
 
-TIMEOUT_S = 5.0
-"""Seconds that an attempt may take."""
+TIMEOUT_S = 5.0  # Seconds that an attempt may take
 
+# Seconds to the next attempt after a failed one; doubled each time up to the second value
 FIRST_WAIT_S, MAX_WAIT_S = 2.0, 300.0
-"""Seconds to the next attempt after a failed one; doubled each time up to the second value."""
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import msgspec
 import orjson
 
 from ...errors import TargetUnreachable, TookTooLong, TrustfoldError
-from ...guard.backends.engine import ANSWER_S
 from ...guard.backends.engine_client import EngineClient, EngineRefused, Method
+from ...guard.backends.engine_process import ANSWER_S
 from ...projections.incidents import ranked
 from ...rules.levels import SettingLevel
 from ...rules.rules import RuleSet
@@ -21,7 +21,7 @@ from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.session_timeline import SessionTimeline
 from ...schemas.settings import SettingsChanged, SettingsOverrides
-from .base import (
+from .client import (
     NO_RIGHTS,
     DecisionRecord,
     KnownSettings,
@@ -39,8 +39,7 @@ from .base import (
     with_states,
 )
 
-TIMEOUT_S = 30.0
-"""The server folds the whole body before it answers, so a large body takes long."""
+TIMEOUT_S = 30.0  # The server folds the whole body before it answers, so a large body takes long
 
 PAGE = 10_000
 
@@ -98,21 +97,13 @@ class _RepublishAnswer(msgspec.Struct):
 
 
 class HookReport(msgspec.Struct):
-    """Hooks that a server has answered.
+    """Hooks that a server has answered."""
 
-    Attributes:
-        agents: number of hooks (`hooks`) and time of the last one (`last_time`), by agent.
-        sessions: ids of their sessions.
-        said: latest answers.
-        paused: reason of the pause by session; empty for one that works on.
-        faults: number of hooks that were not judged, by reason.
-    """
-
-    agents: dict[str, Record]
-    sessions: list[str]
-    said: list[Record]
-    paused: dict[str, str] = {}
-    faults: dict[str, int] = {}
+    agents: dict[str, Record]  # number of hooks (`hooks`) and time of the last one (`last_time`), by agent
+    sessions: list[str]  # ids of their sessions
+    said: list[Record]  # latest answers
+    paused: dict[str, str] = {}  # reason of the pause by session; empty for one that works on
+    faults: dict[str, int] = {}  # number of hooks that were not judged, by reason
 
 
 class HttpTarget:
@@ -175,11 +166,7 @@ class HttpTarget:
         return found if found["items"] else None
 
     def order(self, commands: Sequence[Command]) -> list[DecisionRecord]:
-        """Send commands; returns the decisions they caused.
-
-        Raises:
-            TrustfoldError: the server rejected one of them.
-        """
+        """Send commands; returns the decisions they caused."""
         self._rights.check_order()
         answer = self._post(_OrderAnswer, "/v1/commands", b"\n".join(encode(command) for command in commands))
         if answer.dead_letters:
@@ -200,11 +187,7 @@ class HttpTarget:
         self.post_records("events", [encode(event) for event in events])
 
     def post_records(self, topic: str, values: Sequence[bytes]) -> None:
-        """Post records to a topic.
-
-        Raises:
-            TrustfoldError: the server rejected one of them.
-        """
+        """Post records to a topic."""
         self._rights.check_order()
         answer = self.publish(topic, b"\n".join(values))
         if answer.dead_letters:

@@ -18,7 +18,7 @@ from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
 from ...security.untrusted import visible
 from ..render import note
-from .base import (
+from .client import (
     DecisionRecord,
     KnownSettings,
     ListedLetter,
@@ -33,8 +33,7 @@ from .base import (
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, OutgoingRecord, StoredRecord, command_key, read, run, standing_of, write
 
-MANY_UNFOLDED = 1_000
-"""Records from which on running workers count as late; fewer are always under way."""
+MANY_UNFOLDED = 1_000  # Records from which on running workers count as late; fewer are always under way
 
 
 class KafkaTarget:

@@ -25,26 +25,20 @@ from ...projections.dead_letters import original
 from ...schemas.codec import encode, rfc3339
 from ...schemas.decisions import DeadLetterRepublished
 from ...schemas.envelope import output_id
-from .base import LetterState, ListedLetter, RepublishResult
+from .client import LetterState, ListedLetter, RepublishResult
 from .kafka_log import KafkaSettings, OutgoingRecord, StoredRecord, places_at, read, write
 
 TOPIC = "dead-letters"
 TYPE = "dead_letter.republished"
 
-LETTER_HEADER = "trustfold-dead-letter"
-"""Header of a republished record: the id of its dead letter."""
+LETTER_HEADER = "trustfold-dead-letter"  # Header of a republished record: the id of its dead letter
+CLAIM_S = 180.0  # Seconds that a claim is valid: several times the longest timeout of its holder
 
-CLAIM_S = 180.0
-"""Seconds that a claim is valid: several times the longest timeout of its holder."""
-
+# Seconds after its claim in which a process may still send; a process that was suspended longer gives up
 SEND_WITHIN_S = 60.0
-"""Seconds after its claim in which a process may still send; a process that was suspended longer gives up."""
 
-CHUNK = 500
-"""Letters claimed, sent and marked in one batch."""
-
-SKEW_S = 60.0
-"""Largest difference allowed between brokers' clocks when a record is searched by time."""
+CHUNK = 500  # Letters claimed, sent and marked in one batch
+SKEW_S = 60.0  # Largest difference allowed between brokers' clocks when a record is searched by time
 
 
 class LetterMark(NamedTuple):

@@ -13,9 +13,9 @@ try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
     from ...streams.kafka.access import RIGHTS_ERRORS, BrokerDenied, missing_right_error, run_client, unreachable
+    from ...streams.kafka.kafka_settings import KafkaSettings
     from ...streams.kafka.lag import standing_of
     from ...streams.kafka.records import TIMEOUT_S, OutgoingRecord, StoredRecord, command_key, places_at, read, write
-    from ...streams.kafka.settings import KafkaSettings
 except ImportError as missing:
     raise NotInstalled("Kafka", missing) from missing
 

@@ -11,7 +11,7 @@ from ...config import DEFAULT_DB, EnvironmentSettings
 from ...errors import ConfigError
 from ...schemas.public_state import BreakerUpdated, TrustUpdated
 from ...schemas.vocabulary import TrustState
-from .base import DeploymentClient, TargetRights
+from .client import DeploymentClient, TargetRights
 
 
 def target_of(
@@ -20,11 +20,7 @@ def target_of(
     bootstrap: str | None = None,
     settings: EnvironmentSettings | None = None,
 ) -> DeploymentClient:
-    """Target named by the options, else by the environment, else the store of this directory or the user's service.
-
-    Raises:
-        ConfigError: the options name several targets, or there is no store.
-    """
+    """Target named by the options, else by the environment, else the store of this directory or the user's service."""
     given = [name for name, value in (("--store", store), ("--url", url), ("--bootstrap", bootstrap)) if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} name different places; give one of them")
@@ -44,7 +40,7 @@ def target_of(
         from .kafka import KafkaTarget
 
         return KafkaTarget(bootstrap)
-    from .store import StoreTarget
+    from .store_client import StoreTarget
 
     path = Path(store) if store else settings.db
     if not store and path == DEFAULT_DB and not path.is_file() and service.store.is_file():

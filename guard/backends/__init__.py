@@ -26,11 +26,7 @@ def backend_at(
     token: str | None = None,
     client_arguments: Mapping[str, Any] | None = None,
 ) -> GuardBackend:
-    """Create the backend for an address, not started.
-
-    Raises:
-        ConfigError: the address is malformed, or the extra that it needs is not installed.
-    """
+    """Create the backend for an address, not started."""
     scheme, _, rest = address.partition("://")
     if scheme == "kafka" and rest:
         try:

@@ -17,11 +17,10 @@ from ..log import log_event
 from ..metrics import EVENTS, GuardMetrics
 from ..state_cache import StateView
 
+# Callback that receives one decision about a session: a nudge, a limit or a model suggestion
 Listener = Callable[[Any], None]
-"""Callback that receives one decision about a session: a nudge, a limit or a model suggestion."""
 
-MAX_SEEN = 10_000
-"""Number of decision ids remembered to deliver each decision once."""
+MAX_SEEN = 10_000  # Number of decision ids remembered to deliver each decision once
 
 
 class GuardBackend(Protocol):
@@ -107,15 +106,11 @@ class DecisionDispatcher:
 
 
 class EventBuffer:
-    """Bounded queue of events to deliver, oldest first; when full it drops and counts the oldest.
-
-    Attributes:
-        dropped: number of records dropped because the buffer was full or closed.
-    """
+    """Bounded queue of events to deliver, oldest first; when full it drops and counts the oldest."""
 
     def __init__(self, limit: int, metrics: GuardMetrics) -> None:
         """Create a buffer of at most `limit` records."""
-        self.dropped = 0
+        self.dropped = 0  # number of records dropped because the buffer was full or closed
         self._limit = limit
         self._metrics = metrics
         self._told_late = False

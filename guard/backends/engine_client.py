@@ -18,27 +18,22 @@ from ...errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldErro
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, HTTPConnectionPool
 
-MAX_IDLE = 4
-"""Number of unused connections kept open."""
+MAX_IDLE = 4  # Number of unused connections kept open
 
 READ_BYTES = 65_536
 
+# Statuses that say that the body, or its sender, is refused: the same request would most likely be refused again
 REFUSED_CONTENT = frozenset({400, 403, 413, 415, 422})
-"""Statuses that say that the body, or its sender, is refused: the same request would most likely be refused again."""
 
 Method = Literal["GET", "POST"]
 
 
 class EngineRefused(TrustfoldError):
-    """The engine answered with an error.
-
-    Attributes:
-        status: HTTP status: from 300, or 200 for an answer that is no engine's.
-    """
+    """The engine answered with an error."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status  # HTTP status: from 300, or 200 for an answer that is no engine's
 
     @property
     def too_large(self) -> bool:
@@ -61,11 +56,7 @@ class EngineStream:
         self._silence_s = silence_s
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield lines as they arrive, without the empty ones (heartbeats), until the response ends.
-
-        Raises:
-            Unreachable, TookTooLong: the connection was lost, or was silent for too long.
-        """
+        """Yield lines as they arrive, without the empty ones (heartbeats), until the response ends."""
         begun: list[bytes] = []  # parts of a line whose end has not arrived; joined once, as lines may be long
         with _errors(self._name, self._silence_s):
             for part in self._response.stream(READ_BYTES):
@@ -87,11 +78,7 @@ class EngineStream:
 
 
 class EngineClient:
-    """Client of one engine; thread-safe.
-
-    Attributes:
-        name: address without path, as messages show it.
-    """
+    """Client of one engine; thread-safe."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
         """Create a client; it connects at the first request.
@@ -99,14 +86,12 @@ class EngineClient:
         Args:
             address: `http://host:port` or `https://host:port`, with a path if another server is in front of the engine.
             timeout_s: seconds that connecting, and each wait for data, may take.
-
-        Raises:
-            ConfigError: the address is malformed.
         """
         try:
             parts = urlsplit(address)
             if parts.scheme not in {"http", "https"} or not parts.hostname:
                 raise ValueError("no http")  # noqa: TRY301 - one message for all that is malformed
+            # address without path, as messages show it
             self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
             self._path = parts.path.rstrip("/")
             self._timeout_s = timeout_s
@@ -145,11 +130,7 @@ class EngineClient:
         return self._answer(method, path, body, token, self._timeout_s).data
 
     def stream(self, path: str, *, token: str = "", silence_s: float) -> EngineStream:
-        """Open a response that is read line by line; reading fails after `silence_s` seconds without data.
-
-        Raises:
-            Unreachable, TookTooLong, EngineRefused, ConfigError: as in `request`.
-        """
+        """Open a response that is read line by line; reading fails after `silence_s` seconds without data."""
         response = self._answer("GET", path, None, token, silence_s, preload_content=False)
         return EngineStream(response, self.name, silence_s)
 
@@ -170,11 +151,7 @@ class EngineClient:
 
 
 def header_token(token: str) -> str:
-    """Return a token without the white space around it: files of secrets end with a line break.
-
-    Raises:
-        ConfigError: it has characters that no HTTP header carries; the message shows no part of it.
-    """
+    """Return a token without the white space around it: files of secrets end with a line break."""
     token = token.strip()
     if not token.isprintable() or not token.isascii():
         raise ConfigError(

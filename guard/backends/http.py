@@ -29,26 +29,22 @@ from .base import FOLLOWED, ChangeSignal, DecisionDispatcher, EventBuffer, apply
 from .engine_client import EngineClient, EngineRefused, EngineStream, header_token
 
 if TYPE_CHECKING:
-    from .engine import EngineThread
+    from .engine_process import EngineThread
 
 BATCH = 1000
 TIMEOUT_S = 10.0
+# Seconds without a line after which the stream counts as lost; the engine sends a heartbeat every 15 s
 SILENCE_S = 40.0
-"""Seconds without a line after which the stream counts as lost; the engine sends a heartbeat every 15 s."""
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
 
-REPEAT_S = 60.0
-"""Seconds after which a lasting fault of the delivery is logged again."""
-
-CLOSE_S = 5.0
-"""Seconds that a closing guard delivers buffered events and waits for the answer."""
+REPEAT_S = 60.0  # Seconds after which a lasting fault of the delivery is logged again
+CLOSE_S = 5.0  # Seconds that a closing guard delivers buffered events and waits for the answer
 
 EVENTS_PATH, ORDERS_PATH = "/v1/events", "/v1/commands"
 
-NOT_OURS = 200
-"""Status of an answer that is not an engine's, such as a sign-in page."""
+NOT_OURS = 200  # Status of an answer that is not an engine's, such as a sign-in page
 
 
 class _PostCounts(msgspec.Struct):
@@ -58,8 +54,8 @@ class _PostCounts(msgspec.Struct):
     dead_letters: int
 
 
+# Seconds before a post: start and finish of a short call go together, and not while the call is being made
 LINGER_S = 0.005
-"""Seconds before a post: start and finish of a short call go together, and not while the call is being made."""
 
 
 class _PostFault(Enum):
@@ -90,13 +86,7 @@ def record_key(record: dict[str, Any]) -> str:
 
 
 class HttpBackend:
-    """HTTP backend of one guard.
-
-    Attributes:
-        view: latest public states.
-        decisions: dispatcher of decisions to sessions.
-        buffer: events to deliver.
-    """
+    """HTTP backend of one guard."""
 
     def __init__(
         self,
@@ -113,9 +103,9 @@ class HttpBackend:
             ConfigError: the address or a token is malformed.
         """
         self._client = EngineClient(url, TIMEOUT_S)
-        self.view = StateView()
-        self.decisions = DecisionDispatcher()
-        self.buffer = EventBuffer(limit, metrics)
+        self.view = StateView()  # latest public states
+        self.decisions = DecisionDispatcher()  # dispatcher of decisions to sessions
+        self.buffer = EventBuffer(limit, metrics)  # events to deliver
         self._token = header_token(token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", ""))
         self._operator_token = header_token(os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", ""))
         self._metrics = metrics
@@ -329,12 +319,7 @@ class HttpBackend:
         return False
 
     def _request(self, path: str, body: bytes, token: str, records: int) -> None:
-        """Post a body of so many records.
-
-        Raises:
-            Unreachable, TookTooLong: nothing answers.
-            EngineRefused: they are not accepted, or what answers is no engine.
-        """
+        """Post a body of so many records."""
         answer = self._client.request("POST", path, body, token=token)
         try:
             counts = msgspec.json.decode(answer, type=_PostCounts)

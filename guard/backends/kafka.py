@@ -30,27 +30,16 @@ from ..publisher import is_event
 from ..state_cache import StateView
 from .base import FOLLOWED, ChangeSignal, DecisionDispatcher, EventBuffer, apply_record, encoded
 
-BATCH = 500
-"""Most events under way at once."""
-
-DELIVERY_S = 10.0
-"""A batch that is not acknowledged by then is sent again."""
-
-WATCH_S = 2.0
-"""Seconds between two checks of the broker connection, and the timeout of each check."""
+BATCH = 500  # Most events under way at once
+DELIVERY_S = 10.0  # A batch that is not acknowledged by then is sent again
+WATCH_S = 2.0  # Seconds between two checks of the broker connection, and the timeout of each check
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0
 
 
 class KafkaBackend:
-    """Kafka backend of one guard.
-
-    Attributes:
-        view: latest public states.
-        decisions: dispatcher of decisions to sessions.
-        buffer: events to deliver.
-    """
+    """Kafka backend of one guard."""
 
     def __init__(
         self,
@@ -67,9 +56,9 @@ class KafkaBackend:
             ConfigError: the prefix is not valid in topic names.
         """
         prefix = topic_prefix or os.environ.get("TRUSTFOLD_TOPIC_PREFIX") or DEFAULT_PREFIX
-        self.view = StateView()
-        self.decisions = DecisionDispatcher()
-        self.buffer = EventBuffer(limit, metrics)
+        self.view = StateView()  # latest public states
+        self.decisions = DecisionDispatcher()  # dispatcher of decisions to sessions
+        self.buffer = EventBuffer(limit, metrics)  # events to deliver
         self._names = {full_name(prefix, name): name for name in FOLLOWED}
         self._events, self._commands = full_name(prefix, "events"), full_name(prefix, "commands")
         self._arguments = {"bootstrap_servers": bootstrap, **(client_arguments or {})}
@@ -183,11 +172,7 @@ class KafkaBackend:
             pause = min(LAST_PAUSE_S, 2 * pause)
 
     async def _partitions(self) -> list[TopicPartition]:
-        """Every partition of the followed topics.
-
-        Raises:
-            ConfigError: a topic is missing.
-        """
+        """Every partition of the followed topics."""
         admin = AIOKafkaAdminClient(**self._arguments)
         try:
             await admin.start()

@@ -18,20 +18,12 @@ from ..publisher import is_event
 from ..state_cache import StateView
 from .base import DecisionDispatcher, encoded
 
-KEPT_STATES = 5_000
-"""Number of sessions and tools kept; the least recently used are forgotten with their state."""
-
-EVICT_EVERY = 2_000
-"""Number of events between two evictions of unused states."""
+KEPT_STATES = 5_000  # Number of sessions and tools kept; the least recently used are forgotten with their state
+EVICT_EVERY = 2_000  # Number of events between two evictions of unused states
 
 
 class MemoryBackend:
-    """Folds published events in this process; nothing is sent or stored.
-
-    Attributes:
-        outputs: outputs of the folds, newest last, for tests; bounded.
-        published: events of the guard as they would be encoded; bounded.
-    """
+    """Folds published events in this process; nothing is sent or stored."""
 
     connected = True
 
@@ -39,8 +31,8 @@ class MemoryBackend:
         """Create a backend with default states."""
         self.view = StateView()
         self.decisions = DecisionDispatcher()
-        self.outputs: list[StageOutput] = []
-        self.published: list[bytes] = []
+        self.outputs: list[StageOutput] = []  # outputs of the folds, newest last, for tests; bounded
+        self.published: list[bytes] = []  # events of the guard as they would be encoded; bounded
         self._clock = clock
         self._metrics = metrics
         self._stored: dict[str, OrderedDict[bytes, bytes]] = {}

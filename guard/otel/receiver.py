@@ -33,11 +33,8 @@ JSON = "application/json"
 
 _IDS = ("traceId", "spanId", "parentSpanId")
 
-MAX_BYTES = 16 * 1_048_576
-"""Largest body in bytes, compressed or not."""
-
-BODY_S = 30.0
-"""Seconds within which the body must arrive."""
+MAX_BYTES = 16 * 1_048_576  # Largest body in bytes, compressed or not
+BODY_S = 30.0  # Seconds within which the body must arrive
 
 _PATH = "/v1/traces"
 
@@ -46,16 +43,12 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class RequestRejected(Exception):
-    """A request that is rejected.
-
-    Attributes:
-        status: status of the HTTP answer.
-    """
+    """A request that is rejected."""
 
     def __init__(self, status: int, reason: str) -> None:
         """Reject with a reason in words."""
         super().__init__(reason)
-        self.status = status
+        self.status = status  # status of the HTTP answer
 
 
 def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]:
@@ -97,11 +90,7 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
 
 
 def _check_origin(headers: Mapping[str, str], token: str) -> None:
-    """Reject requests of other sites' pages, and, without a token, host names other than this machine's.
-
-    Raises:
-        RequestRejected: 403 or 421.
-    """
+    """Reject requests of other sites' pages, and, without a token, host names other than this machine's."""
     host = headers.get("host", "")
     if not token and host and not is_loopback(name_of(host)):  # every browser sends Host
         raise RequestRejected(421, "without a token only this machine's own addresses are answered")
@@ -110,12 +99,7 @@ def _check_origin(headers: Mapping[str, str], token: str) -> None:
 
 
 def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:
-    """Yield the tool spans of an export request.
-
-    Raises:
-        RequestRejected: the body is malformed.
-        ValueError: a span has no time, or a time that events cannot have.
-    """
+    """Yield the tool spans of an export request."""
     request = document_of(body, content_type)
     if not isinstance(request.get("resourceSpans", []), list):
         raise RequestRejected(400, "no OTLP request: resourceSpans is no list")
@@ -139,11 +123,7 @@ def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:
 
 
 def document_of(body: bytes, content_type: str, signal: Literal["traces", "logs"] = "traces") -> dict[str, Any]:
-    """Parse an export request.
-
-    Raises:
-        RequestRejected: 400, the body is malformed; 415, its content type is not supported.
-    """
+    """Parse an export request."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == PROTOBUF:
         return _from_protobuf(body, signal)

@@ -27,34 +27,22 @@ from ..tools import ToolRegistration
 
 MAX_NAME = 256
 
+# Bounds of span times, [EARLIEST_MS, LATEST_MS), the same as of events
 EARLIEST_MS, LATEST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST)
-"""Bounds of span times, [EARLIEST_MS, LATEST_MS), the same as of events."""
 
 
 class ToolSpan(NamedTuple):
-    """One span, from any source.
+    """One span, from any source."""
 
-    Attributes:
-        trace_id: 32 hex digits.
-        span_id: 16 hex digits.
-        name: name of the span.
-        start_ms: milliseconds since the epoch.
-        end_ms: milliseconds since the epoch; 0 while it is open.
-        failed: its status is an error.
-        message: message of that status.
-        attributes: attributes by name.
-        exception: type and message of a recorded exception.
-    """
-
-    trace_id: str
-    span_id: str
-    name: str
-    start_ms: int
-    end_ms: int
-    failed: bool
-    message: str
-    attributes: Mapping[str, Any]
-    exception: tuple[str, str] = ("", "")
+    trace_id: str  # 32 hex digits
+    span_id: str  # 16 hex digits
+    name: str  # name of the span
+    start_ms: int  # milliseconds since the epoch
+    end_ms: int  # milliseconds since the epoch; 0 while it is open
+    failed: bool  # its status is an error
+    message: str  # message of that status
+    attributes: Mapping[str, Any]  # attributes by name
+    exception: tuple[str, str] = ("", "")  # type and message of a recorded exception
 
 
 def tool_name_of(span: ToolSpan) -> str:

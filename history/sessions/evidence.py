@@ -20,52 +20,32 @@ from ...rules.rules import RuleSet
 from ...schemas.codec import span
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.vocabulary import PatternSeverity, PatternType
-from .calls import CallAssembler, Record, TimelineCall
+from .timeline_calls import CallAssembler, Record, TimelineCall
 
 
 class EvidenceMeasure(NamedTuple):
-    """Number that a decision is based on, and its threshold.
+    """Number that a decision is based on, and its threshold."""
 
-    Attributes:
-        name: what was counted, as text.
-        value: the number, as text.
-        threshold: as text; empty if none.
-        met: True if the threshold was reached; None without threshold.
-        rule: the setting of the threshold, as in a rules file; empty if no single setting.
-    """
-
-    name: str
-    value: str
-    threshold: str = ""
-    met: bool | None = None
-    rule: str = ""
+    name: str  # what was counted, as text
+    value: str  # the number, as text
+    threshold: str = ""  # as text; empty if none
+    met: bool | None = None  # True if the threshold was reached; None without threshold
+    rule: str = ""  # the setting of the threshold, as in a rules file; empty if no single setting
 
 
 class DecisionEvidence(NamedTuple):
-    """Evidence of a decision.
-
-    Attributes:
-        measures: numbers it is based on.
-        calls: calls that counted, in the order of their ends.
-        events: other events that counted, oldest first.
-        named: number of events that the decision names.
-        missing: ids it names that are no longer stored.
-        how: how unnamed events were found, or why not; empty if all are named.
-        earlier: preceding related decisions, oldest first.
-        later: following related decisions, oldest first.
-        ways_out: sentences on what ends the state it began.
-    """
+    """Evidence of a decision."""
 
     decision: Record
-    measures: tuple[EvidenceMeasure, ...]
-    calls: tuple[TimelineCall, ...]
-    events: tuple[Record, ...]
-    named: int
-    missing: tuple[str, ...]
-    how: str
-    earlier: tuple[Record, ...]
-    later: tuple[Record, ...]
-    ways_out: tuple[str, ...]
+    measures: tuple[EvidenceMeasure, ...]  # numbers it is based on
+    calls: tuple[TimelineCall, ...]  # calls that counted, in the order of their ends
+    events: tuple[Record, ...]  # other events that counted, oldest first
+    named: int  # number of events that the decision names
+    missing: tuple[str, ...]  # ids it names that are no longer stored
+    how: str  # how unnamed events were found, or why not; empty if all are named
+    earlier: tuple[Record, ...]  # preceding related decisions, oldest first
+    later: tuple[Record, ...]  # following related decisions, oldest first
+    ways_out: tuple[str, ...]  # sentences on what ends the state it began
 
 
 class RecountRequest(NamedTuple):
@@ -198,6 +178,7 @@ def _measures(decision: Record, rules: RuleSet) -> tuple[EvidenceMeasure, ...]:
     return tuple(made(decision, rules)) if made is not None else ()
 
 
+# By trigger of trust: text of the quantity it counts, with a place for the window, and setting of its threshold
 _OF_TRIGGERS = {
     "rate": ("failed share{}", "trust rate_threshold"),
     "count": ("failures{}, weighted", "trust count_threshold"),
@@ -206,7 +187,6 @@ _OF_TRIGGERS = {
     "promotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
     "demotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
 }
-"""By trigger of trust: text of the quantity it counts, with a place for the window, and setting of its threshold."""
 
 
 def _of_trust(decision: Record, _rules: RuleSet) -> Iterable[EvidenceMeasure]:
@@ -331,8 +311,7 @@ def _neighbours(decision: Record, related: Iterable[Record]) -> tuple[tuple[Reco
     return tuple(earlier[-NEIGHBOURS:]), tuple(later[:NEIGHBOURS])
 
 
-NEIGHBOURS = 5
-"""Maximum decisions of the same key, circuit or streak shown before and after one."""
+NEIGHBOURS = 5  # Maximum decisions of the same key, circuit or streak shown before and after one
 
 
 def _thread(decision: Record) -> tuple[object, ...] | None:
@@ -385,14 +364,13 @@ def _ways_out(decision: Record, rules: RuleSet) -> tuple[str, ...]:
     return ()
 
 
-RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}
-"""1 minor, 2 moderate, 3 severe."""
+RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}  # 1 minor, 2 moderate, 3 severe
 
+# Ladders used instead of a pattern's own: for polling tools, for reads with new results
 _OTHERS = {
     PatternType.REPETITIVE_CALLS: ("repetitive_calls_with_news", "repetitive_calls_with_effects"),
     PatternType.ANNOUNCE_NO_ACTION: ("announce_no_action_in_turn", "announce_no_action_by_structure"),
 }
-"""Ladders used instead of a pattern's own: for polling tools, for reads with new results."""
 
 
 def ladder_of(detected: Record, rules: RuleSet) -> tuple[str, SeverityLadder] | None:

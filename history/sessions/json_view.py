@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...schemas.codec import rfc3339
-from .calls import TimelineCall
 from .timeline import (
     CallLoop,
     PatternStreak,
@@ -16,6 +15,7 @@ from .timeline import (
     TimelineMessage,
     TimelineNote,
 )
+from .timeline_calls import TimelineCall
 
 
 def timeline_document(session: TimelineEntries) -> dict[str, Any]:

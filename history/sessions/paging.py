@@ -7,27 +7,19 @@ from typing import NamedTuple
 
 from .timeline import ItemKind, RepeatedCalls, TimelineDecision, TimelineEntry
 
-PAGE_ITEMS = 200
-"""Number of items of a page."""
+PAGE_ITEMS = 200  # Number of items of a page
 
 
 class TimelinePage(NamedTuple):
-    """Page of a timeline.
+    """Page of a timeline."""
 
-    Attributes:
-        items: oldest first.
-        first: index of its first item among all that match, from 0.
-        total: number of items that match.
-        older, newer: `upto` of the previous and the next page; None if there is none.
-        missing: True if the requested item is not in the timeline.
-    """
-
-    items: tuple[TimelineEntry, ...]
-    first: int
-    total: int
+    items: tuple[TimelineEntry, ...]  # oldest first
+    first: int  # index of its first item among all that match, from 0
+    total: int  # number of items that match
+    # older, newer: `upto` of the previous and the next page; None if there is none
     older: int | None
     newer: int | None
-    missing: bool = False
+    missing: bool = False  # True if the requested item is not in the timeline
 
 
 def part_of(

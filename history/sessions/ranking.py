@@ -11,32 +11,21 @@ from ...projections.tool.models import wilson_bounds
 
 
 class SessionSummary(NamedTuple):
-    """Summary of a session for the list of sessions.
-
-    Attributes:
-        workspace, user, model: last values given; empty if none.
-        calls: number of started calls.
-        failed: number of failed calls.
-        neutral: number of calls that count as neither success nor failure.
-        news: its open patterns, questions to people, and lost calls.
-        patterns: severities its patterns have reached, as far as stored.
-        pending: number of open calls.
-        last_ms: time of its last event, milliseconds since 1970.
-        turn_open: True during a turn of the model.
-    """
+    """Summary of a session for the list of sessions."""
 
     session_id: str
+    # workspace, user, model: last values given; empty if none
     workspace: str
     user: str
     model: str
-    calls: int
-    failed: int
-    neutral: int
-    news: SessionNews
-    patterns: int
-    pending: int
-    last_ms: int
-    turn_open: bool
+    calls: int  # number of started calls
+    failed: int  # number of failed calls
+    neutral: int  # number of calls that count as neither success nor failure
+    news: SessionNews  # its open patterns, questions to people, and lost calls
+    patterns: int  # severities its patterns have reached, as far as stored
+    pending: int  # number of open calls
+    last_ms: int  # time of its last event, milliseconds since 1970
+    turn_open: bool  # True during a turn of the model
 
     @property
     def judged(self) -> int:

@@ -27,8 +27,7 @@ SELECT cause, session_id, coalesce(workspace_id, '') AS workspace_id, agent_id, 
 FROM recorded_outcomes
 WHERE session_id = $session AND outcome IS NOT NULL AND call_id IS NOT NULL AND repeated IS NOT TRUE
 """
-READS = _EVENTS + _DECISIONS + _CALLS
-"""Queries of a session's timeline."""
+READS = _EVENTS + _DECISIONS + _CALLS  # Queries of a session's timeline
 
 
 def recorded_session(

@@ -16,20 +16,13 @@ from typing import Any, NamedTuple
 
 from ...rules.rules import RuleSet
 from ...schemas.event_base import epoch_ms
-from .calls import TOLD, CallAssembler, CallVerdict, Record, TimelineCall, shortened
 from .evidence import ladder_of
+from .timeline_calls import TOLD, CallAssembler, CallVerdict, Record, TimelineCall, shortened
 
-TEXT_CHARS = 200
-"""Maximum characters of a message in the timeline."""
-
-FOLDED_FROM = 3
-"""Minimum number of equal consecutive calls that are merged: two are shown as two."""
-
-LOOP_FROM = 3
-"""Number of equal calls that make a loop, as in the view `loops`."""
-
-DELIVERED_MS = 60_000
-"""Delay after which a decision came too late to be delivered to the agent (`nudges.delivered`)."""
+TEXT_CHARS = 200  # Maximum characters of a message in the timeline
+FOLDED_FROM = 3  # Minimum number of equal consecutive calls that are merged: two are shown as two
+LOOP_FROM = 3  # Number of equal calls that make a loop, as in the view `loops`
+DELIVERED_MS = 60_000  # Delay after which a decision came too late to be delivered to the agent (`nudges.delivered`)
 
 
 class ItemKind(StrEnum):
@@ -59,38 +52,24 @@ _KINDS = {
     "guarantee.violated": ItemKind.LIMIT,
 }  # fmt: skip
 
-_OUTCOMES = frozenset({"nudge.judged", "nudge.withdrawn"})
-"""Types of decisions about an issued nudge."""
-
-_QUIET = frozenset({"time.passed", "breaker.probe_requested"})
-"""Types of events that are not shown."""
+_OUTCOMES = frozenset({"nudge.judged", "nudge.withdrawn"})  # Types of decisions about an issued nudge
+_QUIET = frozenset({"time.passed", "breaker.probe_requested"})  # Types of events that are not shown
 
 
 class TimedDecision(NamedTuple):
-    """Decision and its time.
-
-    Attributes:
-        arrived_ms: arrival of its input, milliseconds since 1970; -1 if unknown.
-    """
+    """Decision and its time."""
 
     record: Record
-    arrived_ms: int = -1
+    arrived_ms: int = -1  # arrival of its input, milliseconds since 1970; -1 if unknown
 
 
 class TimelineMessage(NamedTuple):
-    """Message of a user or a model.
+    """Message of a user or a model."""
 
-    Attributes:
-        who: `user` or `model`.
-        text: at most `TEXT_CHARS` of it in one line; empty if only a digest was published.
-        size: characters of the whole text; None if the text is unknown.
-        thought: True for reasoning.
-    """
-
-    who: str
-    text: str
-    size: int | None = None
-    thought: bool = False
+    who: str  # `user` or `model`
+    text: str  # at most `TEXT_CHARS` of it in one line; empty if only a digest was published
+    size: int | None = None  # characters of the whole text; None if the text is unknown
+    thought: bool = False  # True for reasoning
 
 
 class RepeatedCalls(NamedTuple):
@@ -106,23 +85,15 @@ class RepeatedCalls(NamedTuple):
 
 
 class NudgeEntry(NamedTuple):
-    """Nudge and its effect.
+    """Nudge and its effect."""
 
-    Attributes:
-        id: id of the `nudge.issued`.
-        at_ms: time, milliseconds since 1970.
-        kind: `gentle`, `direct` or `interrupt`.
-        effect: `followed`, `ignored` or `unknown`: not evaluated, or superseded by the user or the end of the session.
-        delivered: True if the agent could see it; None if unknown.
-        false_alarm: True if it was reported as a false alarm.
-    """
-
-    id: str
-    at_ms: int
-    kind: str
+    id: str  # id of the `nudge.issued`
+    at_ms: int  # time, milliseconds since 1970
+    kind: str  # `gentle`, `direct` or `interrupt`
+    # `followed`, `ignored` or `unknown`: not evaluated, or superseded by the user or the end of the session
     effect: str
-    delivered: bool | None
-    false_alarm: bool
+    delivered: bool | None  # True if the agent could see it; None if unknown
+    false_alarm: bool  # True if it was reported as a false alarm
 
 
 class StreakStep(NamedTuple):
@@ -135,47 +106,28 @@ class StreakStep(NamedTuple):
 
 
 class PatternStreak(NamedTuple):
-    """Pattern from its first detection to its end.
+    """Pattern from its first detection to its end."""
 
-    Attributes:
-        pattern: as in the contract.
-        agent: agent of the session; empty for the main agent.
-        steps: severities it reached, oldest first.
-        ladder: thresholds of its severities, mildest first; None if they do not follow from these rules.
-        rule: name of that ladder below `behaviour`.
-        cleared_ms: time of its end; None while open.
-        nudges: nudges issued because of it.
-        tools: repeated tools, each once.
-        request: latest call that shows it; empty for a pattern of texts.
-        message: what a person should be told about it; empty if nobody should.
-    """
-
-    pattern: str
-    agent: str
-    steps: tuple[StreakStep, ...]
+    pattern: str  # as in the contract
+    agent: str  # agent of the session; empty for the main agent
+    steps: tuple[StreakStep, ...]  # severities it reached, oldest first
+    # thresholds of its severities, mildest first; None if they do not follow from these rules
     ladder: tuple[int, ...] | None
-    rule: str
-    cleared_ms: int | None
-    nudges: tuple[NudgeEntry, ...]
-    tools: tuple[str, ...]
-    request: str = ""
-    message: str = ""
+    rule: str  # name of that ladder below `behaviour`
+    cleared_ms: int | None  # time of its end; None while open
+    nudges: tuple[NudgeEntry, ...]  # nudges issued because of it
+    tools: tuple[str, ...]  # repeated tools, each once
+    request: str = ""  # latest call that shows it; empty for a pattern of texts
+    message: str = ""  # what a person should be told about it; empty if nobody should
 
 
 class TimelineDecision(NamedTuple):
-    """Decision in the timeline.
+    """Decision in the timeline."""
 
-    Attributes:
-        record: the decision in the wire format.
-        streak: streak that a pattern or nudge belongs to.
-        nudge: effect of a nudge.
-        elsewhere: True if its last cause is an event of another session.
-    """
-
-    record: Record
-    streak: PatternStreak | None = None
-    nudge: NudgeEntry | None = None
-    elsewhere: bool = False
+    record: Record  # the decision in the wire format
+    streak: PatternStreak | None = None  # streak that a pattern or nudge belongs to
+    nudge: NudgeEntry | None = None  # effect of a nudge
+    elsewhere: bool = False  # True if its last cause is an event of another session
 
 
 class TimelineNote(NamedTuple):
@@ -185,43 +137,25 @@ class TimelineNote(NamedTuple):
 
 
 class TimelineEntry(NamedTuple):
-    """Line of the timeline.
+    """Line of the timeline."""
 
-    Attributes:
-        id: id of its first event or of the decision; used in links (`#e-ID`).
-        kind: kind used by the filter.
-        at_ms: milliseconds since 1970.
-        agent: agent of the session; empty for the main agent.
-        turn: turn; None if unknown.
-        failing: True for a failure, or a decision about a fault.
-        what: content of the line.
-    """
-
-    id: str
-    kind: ItemKind
-    at_ms: int
-    agent: str
-    turn: int | None
-    failing: bool
-    what: TimelineMessage | TimelineCall | RepeatedCalls | TimelineDecision | TimelineNote
+    id: str  # id of its first event or of the decision; used in links (`#e-ID`)
+    kind: ItemKind  # kind used by the filter
+    at_ms: int  # milliseconds since 1970
+    agent: str  # agent of the session; empty for the main agent
+    turn: int | None  # turn; None if unknown
+    failing: bool  # True for a failure, or a decision about a fault
+    what: TimelineMessage | TimelineCall | RepeatedCalls | TimelineDecision | TimelineNote  # content of the line
 
 
 class CallLoop(NamedTuple):
-    """The same call with the same result, three times or more, with nothing new done by other calls in between.
+    """The same call with the same result, three times or more, with nothing new done by other calls in between."""
 
-    Attributes:
-        calls: its calls, oldest first; all but the first were wasted.
-        tool_ms: total milliseconds of the wasted calls; None if unknown.
-        lasted_ms: milliseconds from the end of the first call to the end of the last, including other activity.
-        cost_usd: US dollars of the wasted calls; None if unknown.
-        share: wasted calls as a fraction of the session's calls.
-    """
-
-    calls: tuple[TimelineCall, ...]
-    tool_ms: float | None
-    lasted_ms: int
-    cost_usd: float | None
-    share: float
+    calls: tuple[TimelineCall, ...]  # its calls, oldest first; all but the first were wasted
+    tool_ms: float | None  # total milliseconds of the wasted calls; None if unknown
+    lasted_ms: int  # milliseconds from the end of the first call to the end of the last, including other activity
+    cost_usd: float | None  # US dollars of the wasted calls; None if unknown
+    share: float  # wasted calls as a fraction of the session's calls
 
     @property
     def wasted(self) -> int:
@@ -230,36 +164,24 @@ class CallLoop(NamedTuple):
 
 
 class TimelineEntries(NamedTuple):
-    """Timeline of a session.
+    """Timeline of a session."""
 
-    Attributes:
-        session_id, workspace, user: from its events; empty if unknown.
-        models: models in order of appearance.
-        agents: subagents.
-        began_ms, ended_ms: time of the first and the last event; None without events.
-        over: True if the session has ended.
-        items: oldest first.
-        calls: oldest first.
-        loops: loops, most wasted calls first.
-        streaks: patterns, oldest first.
-        cost_usd: US dollars of all calls; None if unknown.
-        left_out: True if there are older events that were not read.
-    """
-
+    # session_id, workspace, user: from its events; empty if unknown
     session_id: str
     workspace: str
     user: str
-    models: tuple[str, ...]
-    agents: tuple[str, ...]
+    models: tuple[str, ...]  # models in order of appearance
+    agents: tuple[str, ...]  # subagents
+    # began_ms, ended_ms: time of the first and the last event; None without events
     began_ms: int | None
     ended_ms: int | None
-    over: bool
-    items: tuple[TimelineEntry, ...]
-    calls: tuple[TimelineCall, ...]
-    loops: tuple[CallLoop, ...]
-    streaks: tuple[PatternStreak, ...]
-    cost_usd: float | None
-    left_out: bool
+    over: bool  # True if the session has ended
+    items: tuple[TimelineEntry, ...]  # oldest first
+    calls: tuple[TimelineCall, ...]  # oldest first
+    loops: tuple[CallLoop, ...]  # loops, most wasted calls first
+    streaks: tuple[PatternStreak, ...]  # patterns, oldest first
+    cost_usd: float | None  # US dollars of all calls; None if unknown
+    left_out: bool  # True if there are older events that were not read
 
     def counted(self, *verdicts: CallVerdict) -> int:
         """Number of calls with one of these verdicts."""

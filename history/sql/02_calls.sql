@@ -4,7 +4,7 @@ CREATE OR REPLACE VIEW tool_calls AS
 FROM call_records WHERE call_id IS NOT NULL;
 COMMENT ON VIEW tool_calls IS 'Finished calls, one row each, as the folds judged them';
 COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, rejected, denied, served from a cache, lost';
-COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: succeeded, failed, answered (it ran and said no), rejected (by the client, before it ran), refused (its circuit was open), denied (by a person), cancelled, cached, lost (never ended, and nobody had said by when)';
+COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: succeeded, failed, answered (it ran and said no), rejected (by the client, before it ran), refused (by a guard: its circuit was open, or it may not be called), denied (by a person), cancelled, cached, lost (never ended, and nobody had said by when)';
 COMMENT ON COLUMN tool_calls."offset" IS 'Order of what has one time, within a session';
 COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it';
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';

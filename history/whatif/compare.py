@@ -11,90 +11,59 @@ import duckdb
 from ...projections.emitter import StageOutput
 from ...rules.rules import RuleSet
 from ..inputs import InputFile
-from .calls import BROKE, WELL, CallPlace, Went, between, places, went
 from .decisions import DecisionDifferences, OutputComparison, RecordedDecisions
+from .fold_incidents import STEPS, FoldIncident, How, IncidentCollector, IncidentShift, shifts
 from .guard_replay import StoppedCall
-from .incidents import STEPS, FoldIncident, How, IncidentCollector, IncidentShift, shifts
-from .replay import PresentRules, RecordedInputs, RulesReplay, fall_due_alike
+from .replayed_calls import BROKE, WELL, CallPlace, Went, between, places, went
+from .rules_replay import PresentRules, RecordedInputs, RulesReplay, fall_due_alike
 
 
 class ComparedStreak(NamedTuple):
-    """Streak or incident under one set of rules, with its call and effects.
+    """Streak or incident under one set of rules, with its call and effects."""
 
-    Attributes:
-        time_ms: start, milliseconds since 1970.
-        call: which call of its session it began at, from 1 on; 0: before the first.
-        session, call_id, event_id: of the event that completed it; `call_id` is empty where that is no call's.
-        worst: worst step that was reached.
-        nudges: kinds of nudges that were issued, with their numbers, in words.
-        asked: calls that a person would have been asked about.
-        refused: calls that would have been refused.
-        went_well: calls that were asked about or refused, and did their work in the recording.
-        broke: calls that were asked about or refused, and broke in the recording or were denied by the user.
-        calls: those calls, session and call id, oldest first.
-    """
-
-    time_ms: int
-    call: int
+    time_ms: int  # start, milliseconds since 1970
+    call: int  # which call of its session it began at, from 1 on; 0: before the first
+    # session, call_id, event_id: of the event that completed it; `call_id` is empty where that is no call's
     session: str
     call_id: str
     event_id: str
-    worst: str
-    nudges: str
-    asked: int
-    refused: int
-    went_well: int
-    broke: int
-    calls: tuple[tuple[str, str], ...]
+    worst: str  # worst step that was reached
+    nudges: str  # kinds of nudges that were issued, with their numbers, in words
+    asked: int  # calls that a person would have been asked about
+    refused: int  # calls that would have been refused
+    went_well: int  # calls that were asked about or refused, and did their work in the recording
+    broke: int  # calls that were asked about or refused, and broke in the recording or were denied by the user
+    calls: tuple[tuple[str, str], ...]  # those calls, session and call id, oldest first
 
 
 class ShiftReport(NamedTuple):
-    """Difference of one streak or incident under other rules, for output.
+    """Difference of one streak or incident under other rules, for output."""
 
-    Attributes:
-        how: caught, lost, earlier, later or otherwise.
-        kind: streak, trust or circuit.
-        workspace: where; `user:NAME` where a user has lost trust everywhere.
-        subject: pattern, key or circuit.
-        session: that is stuck, or whose event began it.
-        calls_earlier: by how many calls of the session, or of the key, it comes earlier (negative: later); None where
-            only one side sees it.
-        seconds_earlier: the same in seconds.
-        before: under the first rules; None where they do not see it.
-        after: under the other rules.
-    """
-
-    how: How
-    kind: str
-    workspace: str
-    subject: str
-    session: str
+    how: How  # caught, lost, earlier, later or otherwise
+    kind: str  # streak, trust or circuit
+    workspace: str  # where; `user:NAME` where a user has lost trust everywhere
+    subject: str  # pattern, key or circuit
+    session: str  # that is stuck, or whose event began it
+    # by how many calls of the session, or of the key, it comes earlier (negative: later); None where only one side sees
+    # it
     calls_earlier: int | None
-    seconds_earlier: float | None
-    before: ComparedStreak | None
-    after: ComparedStreak | None
+    seconds_earlier: float | None  # the same in seconds
+    before: ComparedStreak | None  # under the first rules; None where they do not see it
+    after: ComparedStreak | None  # under the other rules
 
 
 class ComparisonResult(NamedTuple):
-    """Result of a comparison, with information on its accuracy.
+    """Result of a comparison, with information on its accuracy."""
 
-    Attributes:
-        difference: between the decisions under two rules.
-        shifts: streaks and incidents that differ, in the order of time.
-        alike: number that do not differ.
-        held: calls that would have been asked about or refused in all, by side (`before`, `after`) and how they went.
-        recorded: what was decided when it was recorded, and how much of that was decided again under the first rules.
-        versions: number of different rules in force, from the records; 0 if unknown.
-        ordered: whether the records have one order; over Kafka each partition has its own.
-    """
-
-    difference: DecisionDifferences
-    shifts: list[ShiftReport]
-    alike: int
+    difference: DecisionDifferences  # between the decisions under two rules
+    shifts: list[ShiftReport]  # streaks and incidents that differ, in the order of time
+    alike: int  # number that do not differ
+    # calls that would have been asked about or refused in all, by side (`before`, `after`) and how they went
     held: dict[str, Counter[str]]
+    # what was decided when it was recorded, and how much of that was decided again under the first rules
     recorded: RecordedDecisions
-    versions: int
-    ordered: bool = True
+    versions: int  # number of different rules in force, from the records; 0 if unknown
+    ordered: bool = True  # whether the records have one order; over Kafka each partition has its own
 
 
 def compare(

@@ -19,43 +19,33 @@ from ...projections.topology import DECISION_TOPICS
 from .decision_filters import DecisionFilter
 
 _DECISIONS = frozenset(DECISION_TOPICS)
+# Fields with ids, ignored when decisions are compared
 _IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})
-"""Fields with ids, ignored when decisions are compared."""
 
+# Fields that identify the subject of a decision; each type has some of them
 _SUBJECT = ("key", "scope", "breaker_key", "call_id", "pattern", "fingerprint", "failure_key", "guarantee")
-"""Fields that identify the subject of a decision; each type has some of them."""
 
+# Fields of a recorded decision that may differ in a replay, since results are recorded as digests
 _DIGESTED = frozenset({"caused_by", "fingerprint"})
-"""Fields of a recorded decision that may differ in a replay, since results are recorded as digests."""
 
+# Those of these fields that are shown as the subject
 _ABOUT = ("key", "breaker_key", "pattern", "failure_key", "guarantee")
-"""Those of these fields that are shown as the subject."""
 
+# Maximum decisions of a side that wait for their counterpart, which comes with the same input, soon, or never
 OPEN = 50_000
-"""Maximum decisions of a side that wait for their counterpart, which comes with the same input, soon, or never."""
 
 
 class DecisionExample(NamedTuple):
-    """Decision that differs.
+    """Decision that differs."""
 
-    Attributes:
-        what: kind of decision as text, e.g. `trust escalated`.
-        time: time, RFC 3339.
-        subject: key, circuit or pattern.
-        reason: reason of the decision.
-        before: the decision under the first rules; empty if none.
-        after: the decision under the other rules; empty if none.
-        caused_by: id of its newest cause.
-    """
-
-    what: str
-    time: str
+    what: str  # kind of decision as text, e.g. `trust escalated`.
+    time: str  # time, RFC 3339
     session: str
-    subject: str
-    reason: str
-    before: str
-    after: str
-    caused_by: str
+    subject: str  # key, circuit or pattern
+    reason: str  # reason of the decision
+    before: str  # the decision under the first rules; empty if none
+    after: str  # the decision under the other rules; empty if none
+    caused_by: str  # id of its newest cause
 
 
 @dataclass(slots=True)

@@ -14,28 +14,19 @@ from ...schemas.events import ToolCallStarted
 
 
 class StoppedCall(NamedTuple):
-    """Call that a guard would have asked about or refused.
+    """Call that a guard would have asked about or refused."""
 
-    Attributes:
-        event_id: id of the call's start.
-        session, call_id, tool: identity of the call.
-        user: user of the call; empty if unknown.
-        refused: True if refused without asking: the key is blocked or removed, or the circuit is open.
-        circuit: True if `key` is a circuit's.
-        key: trust key or circuit that decided.
-        time_ms: start of the call, milliseconds since 1970.
-    """
-
-    event_id: str
+    event_id: str  # id of the call's start
+    # session, call_id, tool: identity of the call
     session: str
     call_id: str
     tool: str
     workspace: str
-    user: str
-    refused: bool
-    circuit: bool
-    key: str
-    time_ms: int
+    user: str  # user of the call; empty if unknown
+    refused: bool  # True if refused without asking: the key is blocked or removed, or the circuit is open
+    circuit: bool  # True if `key` is a circuit's
+    key: str  # trust key or circuit that decided
+    time_ms: int  # start of the call, milliseconds since 1970
 
 
 class SimulatedGuard(Protocol):
@@ -48,5 +39,4 @@ class SimulatedGuard(Protocol):
         """Stopped call at a time, before its start is folded; None if it would have been allowed."""
 
 
-GuardOf = Callable[[LocalTopology], SimulatedGuard]
-"""Factory for the guard of a fold."""
+GuardOf = Callable[[LocalTopology], SimulatedGuard]  # Factory for the guard of a fold

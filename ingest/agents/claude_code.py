@@ -29,12 +29,13 @@ _INTERRUPTED = "[Request interrupted by user"
 _COMMAND = re.compile(r"\s*<command-(?:name|message|args)>")
 _COMMAND_OUTPUT = re.compile(r"\s*<local-command-")
 _DENIALS = {"interrupted": "interrupted"}
+# Denial of a client that could not find out whether a call is allowed: nobody has refused it
 _UNAVAILABLE = "automode-unavailable"
-"""Denial of a client that could not find out whether a call is allowed: nobody has refused it."""
 
 _TURN_ENDS = frozenset({"turn_duration", "stop_hook_summary"})
 _COMPACTIONS = frozenset({"compact_boundary", "microcompact_boundary"})
 _ORIGINS = {"task-notification": "report", "peer": "agent", "coordinator": "agent", "observer": "agent"}
+# Sources of the attachments that tell the model something new
 _ATTACHED = {
     "hook_success": "hook",
     "hook_additional_context": "hook",
@@ -43,48 +44,33 @@ _ATTACHED = {
     "teammate_mailbox": "agent",
     "task_status": "report",
 }
-"""Sources of the attachments that tell the model something new."""
 
 _CLIENT_COMMAND = re.compile(r"/[a-z][\w:-]{0,60}(?:\s|\Z)")
 _ARGUMENTS = re.compile(r"<command-args>([^<]*)")
-_QUEUED = 100
-"""Maximum number of texts remembered of a session's queue."""
+_QUEUED = 100  # Maximum number of texts remembered of a session's queue
 
 
 class _PendingText(NamedTuple):
-    """A text on its way to the model.
+    """A text on its way to the model."""
 
-    Attributes:
-        mark: digest of the text.
-        source: who speaks: `user`, another source, or empty for nobody.
-        words: number of words of the user.
-    """
-
-    mark: bytes
-    source: str = ""
-    words: int = 0
+    mark: bytes  # digest of the text
+    source: str = ""  # who speaks: `user`, another source, or empty for nobody
+    words: int = 0  # number of words of the user
 
 
 _NOTHING = _PendingText(b"")
 
 
 class _TextInbox:
-    """Texts on their way to the model of one session.
-
-    Attributes:
-        queue: texts that wait, oldest first.
-        told: marks of texts that were told, and that a further line may repeat.
-        command: time and words of a custom command that the model has not answered yet.
-        compacted: a compaction was told, which its summary repeats.
-        answered: message of the model that ended its turn.
-    """
+    """Texts on their way to the model of one session."""
 
     def __init__(self) -> None:
-        self.queue: list[_PendingText] = []
-        self.told: list[bytes] = []
+        self.queue: list[_PendingText] = []  # texts that wait, oldest first
+        self.told: list[bytes] = []  # marks of texts that were told, and that a further line may repeat
+        # time and words of a custom command that the model has not answered yet
         self.command: tuple[int | None, int] | None = None
-        self.compacted = False
-        self.answered = ""
+        self.compacted = False  # a compaction was told, which its summary repeats
+        self.answered = ""  # message of the model that ended its turn
 
     def taken(self, text: str) -> _PendingText:
         """Text that leaves the queue: the given one, else the oldest."""

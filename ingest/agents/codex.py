@@ -41,15 +41,14 @@ OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
 )
 _SHELLS = frozenset({"exec_command", "shell", "shell_command", "local_shell", "container.exec"})
+# Item types of calls that the API makes itself: one item is the whole call
 _SERVED = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
-"""Item types of calls that the API makes itself: one item is the whole call."""
 
 _FAILED = re.compile(
     r"\s*(?:err: |tool call error: |execution error: |exec_command failed|write_stdin failed"
     r"|apply_patch verification failed|command timed out after )"
 )
-_LONG_ID = 16
-"""Minimum length of call ids that are globally unique; a repeated one means a forked session."""
+_LONG_ID = 16  # Minimum length of call ids that are globally unique; a repeated one means a forked session
 
 
 class CommandEnd(NamedTuple):

@@ -18,17 +18,17 @@ from ..results import StatedEnding, by_exit_code, by_words, code_in, failed, rem
 from ..session_log import SessionLog
 from ..values import arguments_of, first_name, text_of, time_of
 
+# Last line of a command's output, which Copilot CLI adds
 LAST_LINE = re.compile(r"\n?<(?:shellId: \S{1,100} completed|exited) with exit code (-?\d{1,10})>\s*\Z")
-"""Last line of a command's output, which Copilot CLI adds."""
 
 _UNKNOWN = ((r"\ATool '[^'\n]{1,200}' does not exist", "rejected", "unknown_tool"),)
+# Kinds of notices about work in the background
 REPORTS = frozenset(
     {"agent_completed", "agent_idle", "shell_completed", "shell_detached_completed", "factory_completed"}
 )
-"""Kinds of notices about work in the background."""
 
+# Sources of messages in the user's role by the first word of `source`; any other is the user
 _SOURCES = {"agent": "agent", "schedule": "timer", "skill": "client", "system": "client", "autopilot": "client"}
-"""Sources of messages in the user's role by the first word of `source`; any other is the user."""
 
 _BY_USER = frozenset({"rejected", "denied-interactively-by-user"})
 

@@ -34,8 +34,7 @@ _WRAPPER = re.compile(r"</?untrusted_context>\n?")
 _FOLDER = re.compile(r"\*\*Workspace Directories:\*\*[^\S\n]*\n\s*- (\S[^\n]*)")
 _OVER = frozenset({"success", "error", "cancelled"})
 _SNAPSHOT = "<state_snapshot>"
-_STOPPED = "Request cancelled"
-"""First words of the notice that the user has interrupted the model."""
+_STOPPED = "Request cancelled"  # First words of the notice that the user has interrupted the model
 
 
 class GeminiLog:

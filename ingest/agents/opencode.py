@@ -28,8 +28,7 @@ _ENDINGS = (
 )
 _TIMED_OUT = ((r"terminated command after exceeding timeout", "timeout", "timeout"),)
 _ABORTED = ((r"User aborted the command", "cancelled", "interrupted"),)
-_GOES_ON = frozenset({"tool-calls", "unknown", ""})
-"""Reasons of a message's end after which the model is asked again."""
+_GOES_ON = frozenset({"tool-calls", "unknown", ""})  # Reasons of a message's end after which the model is asked again
 
 
 class OpenCodeLog(SessionLog):
@@ -132,8 +131,7 @@ def _finished(session: SessionWriter, part: dict[str, Any], at: int | None) -> I
         yield from session.finished(part.get("callID"), result, at, ending=ending_of_part(part.get("tool"), state))
 
 
-_INVALID = "invalid"
-"""Tool that answers calls which fit no tool; its arguments name the tool that was asked for."""
+_INVALID = "invalid"  # Tool that answers calls which fit no tool; its arguments name the tool that was asked for
 
 
 def tool_of(tool: Any, args: dict[str, Any]) -> str:

@@ -16,8 +16,8 @@ from ..speakers import WAKING
 from ..values import arguments_of, first_name, name_of, text_of, time_of
 from .gemini import ending_of_call, result_of, service_in
 
+# Sources of a record of the user's role by what it is marked as
 _SOURCES = {"notification": "report", "cron": "timer", "goal_runtime": "client"}
-"""Sources of a record of the user's role by what it is marked as."""
 
 _CONTEXT_CHANGES = frozenset({"chat_compression", "rewind"})
 

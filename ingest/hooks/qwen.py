@@ -33,7 +33,6 @@ class QwenDialect(ClaudeDialect):
             return ()
         if event not in {BEFORE, "Stop", "StopFailure"} or payload.get("stop_hook_active") is True:
             return super().happened(event, payload, tail)
-        call = self.call(payload) if event == BEFORE else None
         if first_name(payload, "agent_id"):
             return super().happened(event, payload, tail)
         call = self.call(payload) if event == BEFORE else None

@@ -54,12 +54,9 @@ SETTINGS: Mapping[str, str] = {
 class ClusterMember(NamedTuple):
     """Which node of which cluster this is (local_kafka_cluster.py)."""
 
-    number: int
-    """`node.id`, from 1."""
-    controllers: Sequence[int]
-    """Ports of every node's controller, by number; this node's own among them."""
-    cluster: str
-    """Id of the cluster, in Kafka's spelling."""
+    number: int  # `node.id`, from 1
+    controllers: Sequence[int]  # Ports of every node's controller, by number; this node's own among them
+    cluster: str  # Id of the cluster, in Kafka's spelling
 
 
 def new_cluster_id() -> str:
@@ -67,12 +64,12 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
+# Options for Java of a broker that runs for seconds: 40 % of the CPU of a start goes into optimising compilation
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
-"""Options for Java of a broker that runs for seconds: 40 % of the CPU of a start goes into optimising compilation."""
 
 
+# Files beside the jars, kept from a broker that ran before: what a start needs of Java, and the tool that formats
 CLASSES, FEATURES = "classes.jsa", "bootstrap.checkpoint"
-"""Files beside the jars, kept from a broker that ran before: what a start needs of Java, and the tool that formats."""
 
 
 def keep_start(installation: KafkaInstallation) -> None:

@@ -20,8 +20,7 @@ from .destruction import destroyed_by_tool
 from .fingerprints import canonical
 from .tool_class import class_by_name
 
-MAX_SHOWN = 120
-"""Number of characters of a command that a person is shown."""
+MAX_SHOWN = 120  # Number of characters of a command that a person is shown
 
 _PROGRAM_ARGS = ("code", "script", "source", "program", "expression")
 _PARAMETER = "|danger="
@@ -95,6 +94,7 @@ def danger_of_key(key: str) -> DangerKind | None:
 
 _KINDS = frozenset(DangerKind)
 
+# What calls of each kind would do, where the call itself is not known
 HARMS = {
     DangerKind.ROOT: "remove or change a root or home directory",
     DangerKind.DISK: "overwrite or erase a disk",
@@ -109,7 +109,6 @@ HARMS = {
     DangerKind.PRIVILEGED: "run a destructive command as somebody else",
     DangerKind.RISKY_PATTERN: "match a risky pattern of the rules",
 }
-"""What calls of each kind would do, where the call itself is not known."""
 
 
 def words_for(danger: CallDanger, tool_name: str, args: Mapping[str, Any]) -> str:

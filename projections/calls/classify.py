@@ -12,13 +12,12 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ...schemas.vocabulary import FailureSeverity
-from .errors import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
+from .error_words import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
 
-MAX_MESSAGE_CHARS = 2000
-"""Number of characters of a message that are searched for phrases."""
+MAX_MESSAGE_CHARS = 2000  # Number of characters of a message that are searched for phrases
 
+# Kind of program that a tool runs for its caller: command lines, programs, or none. Their output is no message.
 Runs = Literal["", "shell", "code"]
-"""Kind of program that a tool runs for its caller: command lines, programs, or none. Their output is no message."""
 
 _BY_HTTP_STATUS = {
     401: FailureSeverity.PERMISSION,
@@ -118,20 +117,20 @@ _SUFFIXES = (
     (("requesterror", "responseerror", "queryerror", "graphqlerror", "clienterror"), FailureSeverity.VALIDATION),
     (("conflicterror", "duplicateerror", "existserror", "existsexception", "carderror"), FailureSeverity.VALIDATION),
 )
+# Names of errors that report only that a tool or command failed
 _GENERIC = frozenset(
     """error usererror toolerror toolexception toolexecutionerror calledprocesserror processexecutionerror
     nonzeroexitcode nonzeroexit commandfailed commanderror commandfailederror commandexecutionerror shellerror
     shellcommanderror execaerror execexception exiterror executionerror executionfailed subprocesserror processerror
     clienterror""".split()
 )
-"""Names of errors that report only that a tool or command failed."""
 
-TOOL_ERROR = "ToolError"
-"""Name of a failure that the tool of an MCP server reports by `isError`."""
+TOOL_ERROR = "ToolError"  # Name of a failure that the tool of an MCP server reports by `isError`
 
+# Classes that clients of MCP servers raise for such a result
 _OF_TOOLS = frozenset({TOOL_ERROR, "ToolException", "ToolExecutionError"})
-"""Classes that clients of MCP servers raise for such a result."""
 
+# Classes of languages and of HTTP clients, by which a tool breaks; any other unknown class is the tool's own
 _OF_RUNTIMES = frozenset(
     """exception baseexception exceptiongroup runtimeerror notimplementederror assertionerror attributeerror nameerror
     unboundlocalerror arithmeticerror zerodivisionerror overflowerror floatingpointerror referenceerror buffererror
@@ -142,14 +141,13 @@ _OF_RUNTIMES = frozenset(
     standarderror nomethoderror httperror transporterror requestexception readerror writeerror closeerror poolerror
     brokenexecutor apierror httpexception""".split()
 )
-"""Classes of languages and of HTTP clients, by which a tool breaks; any other unknown class is the tool's own."""
 
-ANSWER = "answer"
-"""Word of rules and registrations for a failure that is a tool's answer."""
+ANSWER = "answer"  # Word of rules and registrations for a failure that is a tool's answer
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")
 
+# In the order of precedence: text that each phrase contains, as a fast pre-check; and the phrases
 _PHRASES: dict[FailureSeverity, tuple[str, str]] = {
     FailureSeverity.VALIDATION: (
         "to replace|find |locate |match|old_str|exact text|oldstr|occurrence|hunk|not enough|insufficient|duplicate |violates |constraint failed|already exists|syntax error",
@@ -188,14 +186,13 @@ _PHRASES: dict[FailureSeverity, tuple[str, str]] = {
         r"internal (?:server )?(?:error|failure)|bad gateway|server error|unhandled (?:exception|error|rejection)|uncaught (?:exception|\w*error)|traceback \(most recent call last|is not a function|cannot read propert(?:y|ies) of (?:undefined|null)|object has no attribute|null pointer|no space left on device|disk quota exceeded|unexpected error|exception (?:occurred|was thrown|in thread)",
     ),
 }  # fmt: skip
-"""In the order of precedence: text that each phrase contains, as a fast pre-check; and the phrases."""
 _Search = tuple[FailureSeverity, tuple[str, ...], Callable[[str], re.Match[str] | None]]
 _SEARCHES: tuple[_Search, ...] = tuple(
     (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
     for severity, (needles, words) in _PHRASES.items()
 )
+# Quoted code and paths: the subject of a message, not its statement
 _NOT_WORDS = re.compile(r"`[^`]*`(?:[^\s/`]*/\S*)?|(?<![^\s/])[^\s/]*/\S*")
-"""Quoted code and paths: the subject of a message, not its statement."""
 
 _STATUS = re.compile(
     r"(?:\b(?:client|server) error '|<(?:title|h1)>\s*|\bindicate success: )([45]\d\d)\b"
@@ -208,21 +205,21 @@ _EXCEPTION = re.compile(
     r"((?:\w{1,60}\.){0,8}[A-Z]\w{2,60}(?:Error|Exception|Fault))\b(?=\s*:|\s*\Z|\n| \()"
 )
 _CLASS = re.compile(r"(?:.*[.:])?(?:[A-Z]\w*(?:Error|Exception|Fault|Failure|Panic)|StopIteration|Exception)\Z")
+# Messages of a browser that waited for a missing element of the page
 _WAITED = re.compile(
     r"\bwaiting for (?:the )?(?:locator|selector|element|getby\w+|get_by_\w+|xpath|text|function)\b|pointer events"
 )
-"""Messages of a browser that waited for a missing element of the page."""
 
 _CODE_IN_TEXT = re.compile(r"\brpc error: code = (\w{1,60})|\bAn error occurred \((\w{1,60})\)")
 _CODE_IN_FRONT = re.compile(r"(?:Error: )?([A-Z][A-Z_]{3,30}): ")
 _ONE_WORD = re.compile(r"\w[\w.-]{2,59}\Z")
 _FETCH_FAILED = re.compile(r"(?:typeerror: )?(?:fetch failed|failed to fetch|load failed|network ?error)\b")
 _ONE_LINE_CHARS = 120
+# Line that reports that nothing ran: an answer in place of a command's output
 _BROKEN_LINE = re.compile(
     r"(?:error: )*(?:(?:https? )?(?:(?:error|status):? )?[45]\d\d[ :,-]{1,3}(?:un|forbidden|internal|bad gateway|service|gateway).*+|internal (?:server )?error|bad gateway|service unavailable"
     r"|gateway time-?out|(?:context )?deadline exceeded|panic: .*+|fatal error: runtime.*+|runtime error: .*+)\W*\Z"
 )
-"""Line that reports that nothing ran: an answer in place of a command's output."""
 
 _PANIC = re.compile(
     r"\A(?:panic: |runtime error: |fatal error: (?:runtime|all goroutines|stack overflow|out of memory)|thread '[^'\n]*' panicked)"
@@ -232,11 +229,11 @@ _EXIT = re.compile(
     r"(?:<shellid: \d+ completed with |(?:the )?(?:command|process|script) )?(?:exit(?:ed)?|failed|completed)?(?: with)?"
     r" ?(?:non-zero )?(?:exit )?(?:code|status):? (-?\d{1,10})(?=[\s.\])>:]|\Z)"
 )
+# Line by which an agent's client reports how a command ended
 _EXIT_LINE = re.compile(
     r"(?:\A|\n)\W{0,3}(?:(?:the )?(?:command|process|script) )?(?:completed|finished|exited|failed)?(?: with)? ?"
     r"exit(?:ed with)? (?:code|status):? (-?\d{1,10})[.\])>]{0,2}[ \t]*(?=\n|\Z)"
 )
-"""Line by which an agent's client reports how a command ended."""
 
 _CLIENT_LINES_CHARS = 400
 _LAST_LINES = 3
@@ -245,8 +242,8 @@ _COMMAND_DENIED = re.compile(
     r"\b(?:permission denied|operation not permitted|access (?:is )?denied|authentication failed|not authori[sz]ed"
     r"|eacces|eperm)\b"
 )
+# Commands that walk whole trees: they report unreadable files and continue
 _WALKERS = frozenset("find fd rg grep egrep fgrep zgrep du tree".split())
-"""Commands that walk whole trees: they report unreadable files and continue."""
 
 _CUT_OFF = re.compile(
     r"(?:\A|\n)\W{0,3}(?:error: )?(?:the )?(?:command|process|execution|script|shell|program|code)(?: execution)? "
@@ -254,10 +251,10 @@ _CUT_OFF = re.compile(
 )
 _SQL_TYPES = ("sql", "programmingerror", "operationalerror", "databaseerror", "integrityerror", "queryerror")
 _PROGRAM_ENDS = frozenset({FailureSeverity.TIMEOUT, FailureSeverity.CRASH})
+# Severities other than `validation` that a database's error may have
 _SQL_HEALTH = frozenset(
     {FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT, FailureSeverity.PERMISSION, FailureSeverity.NOT_FOUND}
 )
-"""Severities other than `validation` that a database's error may have."""
 
 _SQL_SEARCHES = tuple(search for search in _SEARCHES if search[0] in _SQL_HEALTH)
 
@@ -268,19 +265,12 @@ _SECURITY = re.compile(
 
 
 class RawFailure(NamedTuple):
-    """Failure to classify, from an event's error or from a raw result.
+    """Failure to classify, from an event's error or from a raw result."""
 
-    Attributes:
-        type: exception class or error category, as given.
-        message: free text; searched, never stored.
-        http_status: HTTP status, None if there was none.
-        code: error code or exit code as text, empty if none.
-    """
-
-    type: str = ""
-    message: str = ""
-    http_status: int | None = None
-    code: str = ""
+    type: str = ""  # exception class or error category, as given
+    message: str = ""  # free text; searched, never stored
+    http_status: int | None = None  # HTTP status, None if there was none
+    code: str = ""  # error code or exit code as text, empty if none
 
 
 @lru_cache(maxsize=4096)
@@ -570,8 +560,7 @@ def _status_in(message: str) -> FailureSeverity | None:
 
 
 _BEYOND_INT64 = 1 << 63
-MAX_DIGITS = 11
-"""Longest number that is read from text."""
+MAX_DIGITS = 11  # Longest number that is read from text
 
 
 def _number(value: Any) -> int | None:

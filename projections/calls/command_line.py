@@ -12,42 +12,30 @@ from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands, edits_first, waiting
 from .unfold import without_middle
 
-MAX_PROGRAMS = 8
-"""Largest number of different programs of a line that are kept."""
+MAX_PROGRAMS = 8  # Largest number of different programs of a line that are kept
 
 _SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
+# A program on the command line that sleeps for ten seconds and more
 _CODE_SLEEPS = re.compile(r"\b(?:time|asyncio)\.sleep\(\s{0,4}\d{2}")
-"""A program on the command line that sleeps for ten seconds and more."""
 
 _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 
 
 class CommandLine(NamedTuple):
-    """Properties of a command line that the folds use.
+    """Properties of a command line that the folds use."""
 
-    Attributes:
-        word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper, or the
-            one that makes the line dangerous or risky; empty where it does not look like one, for what is misread may
-            be an argument, and so a secret.
-        tool_class: class of the line (`class_of_commands`).
-        danger: what is dangerous or risky about it.
-        suspect: it is dangerous if its failure says so too.
-        programs: the command words of all its commands, in order.
-        waits: it waits for something: `sleep`, `watch`, `--follow`.
-        only_waits: it does nothing else.
-        edits: it edits a file before it runs something else.
-        asked: what its failure is judged by, by the shipped table of programs.
-    """
-
+    # the command word that names what it does: the first that is not `cd`, an assignment or a wrapper, or the one that
+    # makes the line dangerous or risky; empty where it does not look like one, for what is misread may be an argument,
+    # and so a secret
     word: str
-    tool_class: ToolClass
-    danger: CallDanger
-    suspect: bool
-    programs: tuple[str, ...] = ()
-    waits: bool = False
-    only_waits: bool = False
-    edits: bool = False
-    asked: CommandRequest = NOTHING_ASKED
+    tool_class: ToolClass  # class of the line (`class_of_commands`)
+    danger: CallDanger  # what is dangerous or risky about it
+    suspect: bool  # it is dangerous if its failure says so too
+    programs: tuple[str, ...] = ()  # the command words of all its commands, in order
+    waits: bool = False  # it waits for something: `sleep`, `watch`, `--follow`
+    only_waits: bool = False  # it does nothing else
+    edits: bool = False  # it edits a file before it runs something else
+    asked: CommandRequest = NOTHING_ASKED  # what its failure is judged by, by the shipped table of programs
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:

@@ -34,17 +34,11 @@ from .unfold import (
 
 
 class CallDanger(NamedTuple):
-    """What a call would do that is dangerous or risky.
+    """What a call would do that is dangerous or risky."""
 
-    Attributes:
-        kind: kind of harm; None for nearly all calls.
-        text: the same in words, as they follow "would".
-        command: word of the command that would do it; empty if it is the call as a whole.
-    """
-
-    kind: DangerKind | None = None
-    text: str = ""
-    command: str = ""
+    kind: DangerKind | None = None  # kind of harm; None for nearly all calls
+    text: str = ""  # the same in words, as they follow "would"
+    command: str = ""  # word of the command that would do it; empty if it is the call as a whole
 
     @property
     def blocks(self) -> bool:
@@ -56,8 +50,7 @@ NO_DANGER = CallDanger()
 _BLOCKING = frozenset(
     {DangerKind.ROOT, DangerKind.DISK, DangerKind.CREDENTIALS, DangerKind.FORK_BOMB, DangerKind.PATTERN}
 )
-_RANK = {kind: place for place, kind in enumerate(DangerKind)}
-"""Of several dangers of one line the first kind is told."""
+_RANK = {kind: place for place, kind in enumerate(DangerKind)}  # Of several dangers of one line the first kind is told
 
 _FORK_BOMB = re.compile(
     r"(?:function\s{1,8})?([^\s;&|(){}]{1,32})\s{0,8}(?:\(\s{0,8}\)|(?<=\w))\s{0,8}\{[^}]{0,100}?(?<!\w)\1\s{0,8}\|\s{0,8}\1\s{0,8}&"
@@ -89,8 +82,8 @@ _CREDENTIALS = re.compile(
 _CREDENTIAL_STORE = re.compile(
     r"(?:^|/)\.(?:ssh|gnupg|aws|kube|password-store)/?\*?\Z|^/etc/(?:passwd|shadow|sudoers)\Z"
 )
+# Every path that `_CREDENTIALS` matches contains one of these; a fast pre-check
 _NEAR_CREDENTIALS = (".ssh", ".aws", ".netrc", ".git-c", ".pgpass", ".kube", ".docker", ".gnupg", "/etc")
-"""Every path that `_CREDENTIALS` matches contains one of these; a fast pre-check."""
 
 _RAW_DISK = re.compile(
     r"/dev/(?:disk/|sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|r?disk\d|dm-\d|mapper/|md\d|k?mem\b|port\b)"
@@ -122,20 +115,19 @@ _NEEDLES = (
     "Sync", "rm_r", "mv ", "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download",
     "Remove-Item", "Format-", "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~", "| sh", "|sh", "| bash", "|bash",
 )  # fmt: skip
+# Every harmful line contains one of these, unless it is oddly spelt; then `_OBFUSCATION` matches
 _DANGEROUS_WORDS = re.compile(
     r"\b(?:rm|dd|shred|mkfs|wipefs|chmod|chown|chgrp|unlink|rmtree|rmSync|mv|curl|wget|base64|iwr|irm|iex|tee)\b"
     r"|rm_rf?\b|rmdirSync|removeSync|\|\s*(?:ba)?sh\b"
     r"|-delete\b|/dev/[a-z]|>\s*[\"']?(?:~|\$HOME|/)|Download(?:String|Data)|Remove-Item|Format-|Clear-Disk",
 )
-"""Every harmful line contains one of these, unless it is oddly spelt; then `_OBFUSCATION` matches."""
 
 _OBFUSCATION = re.compile(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\$IFS|\$\{IFS|\w(?:''|\"\")\w|\beval\b", re.IGNORECASE)
+# Every line that `_OBFUSCATION` matches contains one of these in lower case; a fast pre-check
 _OBFUSCATION_SIGNS = ("\\", "$ifs", "${ifs", "''", '""', "eval")
-"""Every line that `_OBFUSCATION` matches contains one of these in lower case; a fast pre-check."""
 
 _NOTHING = "/dev/null"
-_TO_NOTHING = re.compile(rf">\s*{_NOTHING}(?=[\s;&|)]|\Z)")
-"""What many lines write to, and none does harm with."""
+_TO_NOTHING = re.compile(rf">\s*{_NOTHING}(?=[\s;&|)]|\Z)")  # What many lines write to, and none does harm with
 
 _POWERSHELL_DOWNLOAD = re.compile(
     r"\b(?:iwr|irm|curl|wget|Invoke-WebRequest|Invoke-RestMethod)\b|Download(?:String|Data)\s*\(", re.IGNORECASE
@@ -173,22 +165,20 @@ def _worst_of(steps: Iterable[UnfoldedCommand], worst: CallDanger = NO_DANGER) -
 _RUNS_DOWNLOAD = "run a download at once"
 
 
+# What a line contains whose parts make a command word; without it the line itself does not say what it runs
 _SPELLERS = ("=", "for ", "-c", "echo", "printf", "cat", "base", "openssl", "xxd", "uudecode", "rev", "alias", "eval")
-"""What a line contains whose parts make a command word; without it the line itself does not say what it runs."""
 
 _PLAIN_WORD = re.compile(r"[\w-]+")
-_WITHOUT_SIGN = _HARMFUL - _WRITERS - {"find"}
-"""Commands that harm without another sign."""
+_WITHOUT_SIGN = _HARMFUL - _WRITERS - {"find"}  # Commands that harm without another sign
 
+# Ways to run text from elsewhere on a line
 _INDIRECTION = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs |\bchmod \+x|\bchmod 7")
-"""Ways to run text from elsewhere on a line."""
 
 
 _DIGITS = frozenset("0123456789")
 _POWERSHELLS = frozenset({"powershell", "pwsh"})
 _WATCHED = _HARMFUL | RUNNERS | DOWNLOADERS
-_LINES = 4
-"""Lines whose answers are kept: each of the commands on a line asks for them, and a line may hold thousands."""
+_LINES = 4  # Lines whose answers are kept: each of the commands on a line asks for them, and a line may hold thousands
 
 
 def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:

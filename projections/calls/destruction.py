@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-MAX_SQL_CHARS = 16_384
-"""Number of characters of a statement that are read."""
+MAX_SQL_CHARS = 16_384  # Number of characters of a statement that are read
 
 _MAX_COMMAND_CHARS = 400
 _WORD = r"(?:\S{1,200} ){0,12}?"
@@ -51,29 +50,29 @@ _DATABASES = frozenset(
     """psql mysql mariadb sqlite3 sqlite duckdb sqlcmd clickhouse-client clickhouse cqlsh mongosh mongo redis-cli
     valkey-cli dropdb mysqladmin bq snowsql isql sqlplus usql pgcli mycli litecli turso cockroach""".split()
 )
+# Programs that run a client of a database inside of a container (`exec`)
 _CONTAINERS = frozenset({"docker", "podman", "kubectl", "oc"})
-"""Programs that run a client of a database inside of a container (`exec`)."""
 
+# Programs that can destroy something beyond the machine
 PROGRAMS = frozenset({"git", *_RESOURCES, *_DATABASES, *_CONTAINERS})
-"""Programs that can destroy something beyond the machine."""
 
+# Every line that destroys something so contains one of these; used where another program runs the command
 SIGN = re.compile(
     r"\bpush\b[^\n;|&]{0,200}?(?:\s-[a-z]{0,3}f|\s--force(?!-[wi])|\s[\"']?[+:]\w|\s--mirror|--delete|\s-d\b|\$)"
     r"|\b(?i:drop|truncate)\s{1,8}\w|\b(?i:delete)\s{1,8}(?i:from)\b|\b(?i:flush(?:all|db))\b|dropDatabase|\bdropdb\b"
     r"|\b(?:destroy|terminate-instances|unpublish|purge)\b|\bs3 r[bm]\b|\bgsutil\b|\bdelete[ -]|:destroy"
 )
-"""Every line that destroys something so contains one of these; used where another program runs the command."""
 
+# Every line that `SIGN` matches contains one of these; a fast pre-check, but for odd capitals
 _NEEDLES = (
     "push", "drop", "DROP", "trunc", "TRUNC", "delete", "DELETE", "Drop", "Delete", "Trunc", "flush", "FLUSH",
     "destroy", "terminate", "unpublish", "purge", "s3 r", "gsutil",
 )  # fmt: skip
-"""Every line that `SIGN` matches contains one of these; a fast pre-check, but for odd capitals."""
 
 
 _PIECE_CHARS = 2_048
+# Characters that a piece shares with the next: no match of an expression that is searched so is longer
 _OVERLAP_CHARS = 512
-"""Characters that a piece shares with the next: no match of an expression that is searched so is longer."""
 
 
 def occurs(pattern: re.Pattern[str], text: str) -> bool:

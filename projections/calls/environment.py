@@ -14,39 +14,33 @@ from typing import Literal, NamedTuple
 
 from ...schemas.vocabulary import FailureSeverity
 from ...security.redaction import redact_text
-from .hosts import host_in_message, host_of_url, is_loopback
+from .hosts import host_in_message, host_in_request, host_of_url, is_loopback
 from .program_table import SERVICES
 from .word_search import WordSearch
 
 __all__ = ["MissingPart", "is_loopback", "missing_in", "restored_by"]
 
 HEAD_CHARS = 3000
-TAIL_CHARS = 1000
-"""Characters of a message that are read, at its start and at its end."""
+TAIL_CHARS = 1000  # Characters of a message that are read, at its start and at its end
 
 MAX_REQUEST_CHARS = 4000
-MAX_MENTIONS = 16
-"""Number of mentions of a host in a request that are looked at."""
+MAX_MENTIONS = 16  # Number of mentions of a host in a request that are looked at
 
 MissingKind = Literal["program", "module", "credential", "host", "network"]
 
 
 class MissingPart(NamedTuple):
-    """What is missing around a tool.
+    """What is missing around a tool."""
 
-    Attributes:
-        kind: what it is.
-        name: program, module, host or service, host with port, package manager.
-    """
-
-    kind: MissingKind
-    name: str
+    kind: MissingKind  # what it is
+    name: str  # program, module, host or service, host with port, package manager
 
 
 _P = r"(\w[\w.+-]{0,63})"
 _DIGEST_CHARS = 32
 _RUNNERS = r"(?:xargs|nohup|sudo|time|nice|make(?:\[\d{1,3}\])?|gmake|exec|strace|watch)"
 _NO_FIND = r"(?:failed to find tool|[Uu]nable to find|[Cc]ould not find|[Cc]ouldn't find)"
+# Text that a message has, and the pattern that finds the program in it
 _PROGRAMS = tuple(
     (hint, re.compile(pattern, re.MULTILINE))
     for hint, pattern in (
@@ -72,8 +66,8 @@ _PROGRAMS = tuple(
         ("command could not be found", rf"\bThe {_P} command could not be found"),
     )
 )
-"""Text that a message has, and the pattern that finds the program in it."""
 
+# Sentences that name a program in other words
 _COMPILERS = (
     ("No CMAKE_C_COMPILER could be found", "cc"),
     ("No CMAKE_CXX_COMPILER could be found", "c++"),
@@ -86,7 +80,6 @@ _COMPILERS = (
     ("invalid active developer path", "xcrun"),
     ("Is rustup installed", "rustup"),
 )  # fmt: skip
-"""Sentences that name a program in other words."""
 
 _MODULE = re.compile(
     r"\bNo module named '?([A-Za-z_]\w{0,63})"
@@ -114,10 +107,10 @@ _401 = re.compile(
     r"\b401\b[^\n]{0,40}?(?:unauthori[sz]ed|credential|token|auth)"
     r"|\b(?:https?(?:/\d(?:\.\d)?)?|error:?|status(?: code)?:?|code:?|returned|unauthori[sz]ed:?)[ :=(]{1,3}401\b"
 )
+# Requests that run tests: a refused login in their output may well be what they test
 _CHECKS = re.compile(
     r"\b(?:test|tests|spec|pytest|jest|vitest|mocha|rspec|phpunit|unittest|ctest|nosetests|tox|nox|playwright)\b"
 )
-"""Requests that run tests: a refused login in their output may well be what they test."""
 
 _AWAY = (
     "connection refused", "econnrefused", "could not resolve", "couldn't resolve", "enotfound", "eai_again", "failed to connect",
@@ -128,12 +121,12 @@ _AWAY = (
 )  # fmt: skip
 _DOCKER = "docker daemon"
 _TIMED_OUT = ("timed out", "etimedout", "socket timeout", "read timeout", "connect timeout")
+# Programs that do little but load packages, and the one name of each
 PACKAGE_MANAGERS = {
     **{name: name for name in """apt apk yum dnf zypper pacman brew snap npm pnpm yarn bun pip uv poetry pipenv pdm conda
     mamba gem bundle composer choco winget nuget""".split()},
     "apt-get": "apt", "pip3": "pip",
 }  # fmt: skip
-"""Programs that do little but load packages, and the one name of each."""
 
 _INSTALLERS = PACKAGE_MANAGERS.keys() | {
     "go",
@@ -153,21 +146,21 @@ _INTERPRETERS = frozenset(
     """python python3 node deno bun npx tsx ts-node ruby perl php java rscript bash sh make npm pnpm yarn uv poetry go cargo
     dotnet mvn gradle gradlew""".split()
 )
-_SOME_API = "an API"
-"""Who refuses a script, where its message names nobody: other scripts very likely call the same."""
+_SOME_API = "an API"  # Who refuses a script, where its message names nobody: other scripts very likely call the same
 
+# Calls of network programs that talk to nobody
 _OFFLINE = re.compile(r"\s(?:--?version|-[vV]|version|--?help|-h|help|config|completion)(?:\s|\Z)")
-"""Calls of network programs that talk to nobody."""
 
+# Calls of package managers that load nothing, or run programs of the project
 _LOCAL = re.compile(r"\s(?:list|ls|show|freeze|cache|run|test|t|exec|env|info|start|build|dev)(?:\s|\Z)")
-"""Calls of package managers that load nothing, or run programs of the project."""
 
+# Programs that talk to no host, whatever hosts their words name
 _QUIET = frozenset(
     """grep egrep fgrep rg ag cat bat head tail less more echo printf sed awk find fd ls tree wc sort uniq cut tr jq yq diff cp mv
     rm mkdir touch vi vim nano export cd tee""".split()
 )
-"""Programs that talk to no host, whatever hosts their words name."""
 
+# Every text that says that something is missing has one of these in lower case, but for time-outs told by a status
 _TELLING = WordSearch(
     {
         *(hint.lower() for hint, _ in (*_PROGRAMS, *_COMPILERS)),
@@ -175,7 +168,6 @@ _TELLING = WordSearch(
         *(*_CREDENTIAL, "401", *_AWAY, *_TIMED_OUT),
     }
 )
-"""Every text that says that something is missing has one of these in lower case, but for time-outs told by a status."""
 
 _PROSE = frozenset(
     """to the and of a an is it in on for this that i we you he they now next let so if no yes ok okay please done finally first
@@ -232,8 +224,8 @@ def _missing_in(
         caller = _SOME_API if command_word in _INTERPRETERS else command_word or tool_name
         return MissingPart("credential", _refused_by(low, request, command_word) or service or caller)
     if any(map(low.__contains__, _AWAY)):
-        host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_of_url(request)
-        if manager and not (host and host in request):
+        host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_in_request(request)
+        if manager and not (host and _names(request.lower(), host)):
             return MissingPart("network", manager)
         return MissingPart("host", host) if host else None
     if manager and (severity is FailureSeverity.TIMEOUT or any(map(low.__contains__, _TIMED_OUT))):

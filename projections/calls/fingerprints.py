@@ -16,18 +16,17 @@ import orjson
 
 from .masks import mask
 
+# Result fields about time and place of a call, not about its result
 VOLATILE_FIELDS = frozenset(
     """duration duration_ms durationms elapsed elapsed_ms elapsedms took took_ms latency latency_ms pid ppid cwd
     timestamp time date created_at updated_at started_at finished_at request_id requestid trace_id traceid
     span_id session_id sessionid message_id messageid call_id callid run_id runid uuid nonce etag
     execution_count""".split()
 )
-"""Result fields about time and place of a call, not about its result."""
 
 _LONGEST_NAME = max(map(len, VOLATILE_FIELDS))
 _NESTED = (dict, list)
-_PREPARED = blake2b(digest_size=8)
-"""Prepared hash that is copied for each digest, which saves a third of the time."""
+_PREPARED = blake2b(digest_size=8)  # Prepared hash that is copied for each digest, which saves a third of the time
 
 
 def digest(data: bytes) -> int:

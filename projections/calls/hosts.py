@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-MAX_URLS = 16
-"""Number of URLs of a text that are looked at."""
+MAX_URLS = 16  # Number of URLs of a text that are looked at
 
 _URL = re.compile(
     r"\b(https?|wss?|ftps?|ssh|git|rediss?|postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|amqps?|nats|mqtts?|ldaps?|tcp)://"
@@ -16,9 +15,9 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _DEFAULT_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "ssh": "22", "git": "9418"}
-_WEB_PORTS = frozenset({"80", "443"})
-"""Ports that messages name and requests leave out."""
+_WEB_PORTS = frozenset({"80", "443"})  # Ports that messages name and requests leave out
 
+# Ports of databases and brokers, which stand in their names: their programs' messages name them as well
 _USUAL_PORTS = {
     "redis": "6379",
     "rediss": "6379",
@@ -35,7 +34,6 @@ _USUAL_PORTS = {
     "ldap": "389",
     "ldaps": "636",
 }
-"""Ports of databases and brokers, which stand in their names: their programs' messages name them as well."""
 
 _NAME = r"(?P<{0}>\[[0-9a-f:]{{2,45}}\]|[a-z0-9_][\w.-]{{0,252}})"
 _AT = "|".join(
@@ -60,8 +58,17 @@ _AT = "|".join(
         + _NAME.format("l")
         + r"/[0-9a-f.:\[\]]{2,47}:(?P<lp>\d{1,5})",
         r"\bdial tcp " + _NAME.format("k") + r":(?P<kp>\d{1,5})",
+        r"/dev/tcp/" + _NAME.format("m") + r"/(?P<mp>\d{1,5})",
     )
 )
+_SOCKET = re.compile(
+    r"/dev/tcp/([\w.-]{1,253})/(\d{1,5})\b"
+    r"|[\"'](localhost|[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})[\"'],\s{0,3}(\d{1,5})\b"
+    r"|(?<![\w.:/@-])(localhost|\d{1,3}(?:\.\d{1,3}){3}):(\d{1,5})\b",
+    re.IGNORECASE,
+)
+"""Where a line names a host and a port without a scheme."""
+
 _HINTS = (
     "connect",
     "resolv",
@@ -104,6 +111,15 @@ def host_of_url(text: str) -> str:
         port = "" if port == _DEFAULT_PORTS.get(scheme) else port or _USUAL_PORTS.get(scheme, "")
         return named(host, port)
     return ""
+
+
+def host_in_request(text: str) -> str:
+    """Return the host that a request names, by its first URL, else with a port; empty if it surely names none."""
+    if host := host_of_url(text):
+        return host
+    found = _SOCKET.search(text)
+    host, port = [part for part in found.groups() if part] if found else ("", "")
+    return named(host, "" if port in _WEB_PORTS else port)
 
 
 def host_in_message(message: str) -> str:

@@ -22,11 +22,8 @@ from . import command_line
 from .classify import Runs
 from .line_commands import commands_of
 
-MAX_VALUE_CHARS = 120
-"""Longest parameter value kept in a key; keys are record keys and table keys."""
-
-MAX_TARGET_CHARS = 4096
-"""Number of characters of a path or URL that are read; the rest is in no key."""
+MAX_VALUE_CHARS = 120  # Longest parameter value kept in a key; keys are record keys and table keys
+MAX_TARGET_CHARS = 4096  # Number of characters of a path or URL that are read; the rest is in no key
 
 SHELL_TOOLS = frozenset(
     """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
@@ -63,8 +60,8 @@ _FAMILIES = {
 
 _PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "file")
 _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
+# Control characters as in a terminal, `^J` for a line feed: in a key `\J`
 _LETTERS = dict(enumerate("0ABCDEFGHIJKLMNOPQRSTUVWXYZefgru")) | {0x7F: "d"}
-"""Control characters as in a terminal, `^J` for a line feed: in a key `\\J`."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="} | {code: f"\\{one}" for code, one in _LETTERS.items()})
 _ESCAPED = re.compile(r"\\([|=\\:0A-Zefgrud])")
@@ -78,17 +75,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class CallKey(NamedTuple):
-    """Key and service of one call.
+    """Key and service of one call."""
 
-    Attributes:
-        fine: tool and normalised key parameters, e.g. `http_request|domain=api.example.com|path_prefix=v1`.
-        service: MCP server or domain, empty if neither.
-        kind: `mcp`, `domain` or empty: which rule table the service follows.
-    """
-
-    fine: str
-    service: str
-    kind: str
+    fine: str  # tool and normalised key parameters, e.g. `http_request|domain=api.example.com|path_prefix=v1`.
+    service: str  # MCP server or domain, empty if neither
+    kind: str  # `mcp`, `domain` or empty: which rule table the service follows
 
 
 def escape(value: str) -> str:
@@ -274,29 +265,18 @@ def shell_command(args: Mapping[str, Any]) -> str:
 
 
 class ShellCommand(NamedTuple):
-    """Command line of a shell call.
+    """Command line of a shell call."""
 
-    Attributes:
-        line: what the folds use of it.
-        word: its command word, from the line without secrets.
-        shown: the line without secrets.
-    """
-
-    line: command_line.CommandLine
-    word: str
-    shown: str
+    line: command_line.CommandLine  # what the folds use of it
+    word: str  # its command word, from the line without secrets
+    shown: str  # the line without secrets
 
 
 class ToolFamily(NamedTuple):
-    """Properties of a tool's targets, by its name.
+    """Properties of a tool's targets, by its name."""
 
-    Attributes:
-        kind: `shell`, `code`, `file`, `directory`, `http`, or empty.
-        server: MCP server, empty if it is none's.
-    """
-
-    kind: str
-    server: str
+    kind: str  # `shell`, `code`, `file`, `directory`, `http`, or empty
+    server: str  # MCP server, empty if it is none's
 
 
 NO_FAMILIES: Mapping[str, str] = {}

@@ -14,17 +14,11 @@ from typing import NamedTuple
 
 
 class _LauncherSyntax(NamedTuple):
-    """Syntax of a launcher: which of its words are its own, and where its command begins.
+    """Syntax of a launcher: which of its words are its own, and where its command begins."""
 
-    Attributes:
-        valued: its options that take a value of their own.
-        operands: words of its own before the command.
-        joined: the words of the command are joined into a line for a shell.
-    """
-
-    valued: frozenset[str] = frozenset()
-    operands: int = 0
-    joined: bool = False
+    valued: frozenset[str] = frozenset()  # its options that take a value of their own
+    operands: int = 0  # words of its own before the command
+    joined: bool = False  # the words of the command are joined into a line for a shell
 
 
 def _launcher(valued: str = "", operands: int = 0, *, joined: bool = False) -> _LauncherSyntax:
@@ -58,18 +52,16 @@ _LAUNCHERS = {
         _launcher(),
     ),
 }
-NAMES = frozenset(_LAUNCHERS) | {"docker", "podman", "script", "git"}
-"""Commands that may run others."""
+NAMES = frozenset(_LAUNCHERS) | {"docker", "podman", "script", "git"}  # Commands that may run others
 
+# Subcommands that run a command; others run none
 _SUBCOMMANDS = {
     **dict.fromkeys(("uv", "rye", "hatch", "pdm", "poetry", "pipenv", "conda"), frozenset({"run"})),
     "bundle": frozenset({"exec"}),
     "tmux": frozenset("new new-session neww new-window splitw split-window send send-keys run run-shell".split()),
 }
-"""Subcommands that run a command; others run none."""
 
-_SCRIPTED = frozenset({"script", "flock", "runuser"})
-"""Launchers with `-c LINE`."""
+_SCRIPTED = frozenset({"script", "flock", "runuser"})  # Launchers with `-c LINE`
 
 _WHOLE = re.compile(r"(?:/|~|\$\{?HOME\}?|/(?:etc|usr|var|bin|boot|lib|root|dev|(?:home|Users)(?:/[^/]+)?))/?\Z")
 _CONTAINER_VALUED = frozenset(
@@ -179,13 +171,16 @@ _CALLS = re.compile(
     r"(?P<more>\s*,\s*(?:\[[^\]]{0,400}\]|['\"][^'\"]*['\"]"
     r"(?:\s*,\s*['\"][^'\"]*['\"])*))?|\[(?P<words>[^\]]{0,400})\])"
 )
+# Names that run a command by themselves; others do so only if the program names their module
 _ALWAYS = frozenset(
     {"system", "popen", "Popen", "exec", "execSync", "execFileSync", "spawn", "spawnSync", "check_output"}
 )
-"""Names that run a command by themselves; others do so only if the program names their module."""
 
 _LISTED = re.compile(r"['\",\[\]]")
-_HOME = r"Path\.home\(\)|os\.environ\[['\"]HOME['\"]\]|process\.env\.HOME|os\.homedir\(\)|homedir\(\)"
+_HOME = (
+    r"Path\.home\(\)|os\.environ\[['\"]HOME['\"]\]|process\.env\.HOME"
+    r"|(?:require\(['\"](?:node:)?os['\"]\)\.|os\.)?homedir\(\)"
+)
 _TREES = re.compile(
     r"\b(?:rmtree|rmSync|rmdirSync|removeSync|rm_rf|rm_r|remove_entry_secure|rimraf)(?:\s*\(\s*|\s+(?=['\"]))"
     rf"(?:(?:[\w.]*\b(?:expanduser|Path|str)\(\s*)?{_QUOTED}"

@@ -16,19 +16,18 @@ from .command_line import read
 from .shell import SHELLS
 from .unfold import UnfoldedCommand, steps_of, unquoted
 
-MAX_NAMES = 64
-"""Largest number of different commands of a line that are asked about."""
+MAX_NAMES = 64  # Largest number of different commands of a line that are asked about
 
 _MAX_DEPTH = 4
 _NAME = re.compile(r"[\w.+@%-]{1,64}\Z")
 _AT_VERSION = re.compile(r"[\w.-]+@[\w.^~-]+\Z")
+# Options of runners and containers that take a value of their own
 _VALUED = frozenset(
     """-v --volume --mount -e --env -w --workdir -u --user --name --network --entrypoint -p --publish --package
     --platform -h --hostname --env-file -l --label -m --memory --cpus --add-host -c --container -n --namespace -f --file
     --from --with --python --context --profile --kubeconfig -j --jobs -d --directory -C --prefix --filter --scale
     --node-options -s --signal -o --output -r --runs --warmup""".split()
 )
-"""Options of runners and containers that take a value of their own."""
 
 _RUNS = {
     # subcommands that run a command, with the number of operands before it -> programs that have them
@@ -47,19 +46,19 @@ _SUBCOMMANDS = {
     for row, programs in _RUNS.items()
     for program in programs.split()
 }
+# Programs whose first operand, or an option of which, is a command
 _PLAIN = frozenset(
     """npx bunx pnpx uvx dotenvx wsl wsl.exe entr watchexec nodemon hyperfine numactl cgexec prlimit eatmydata
     proxychains proxychains4 torsocks faketime catchsegv gdb lldb start start-process saps setpriv linux32 linux64
     rlwrap env-cmd cross-env concurrently expect nix-shell sg mosh winpty daemonize xargs fd fdfind chpst setlock
     multitime batch""".split()
 )
-"""Programs whose first operand, or an option of which, is a command."""
 
+# Options whose value is a command, or a line of commands
 _GIVES_COMMAND = re.compile(
     r"(?:-exec|-execdir|-ok|-okdir|-x|-X|--exec|--exec-batch|-c|--call|--command|--run|--cmd|-ex|-e|--args|--to-command"
     r"|--entrypoint|-FilePath|--checkpoint-action=exec)\Z"
 )
-"""Options whose value is a command, or a line of commands."""
 
 _INLINE = re.compile(r"(?:--(?:exec|command|run|call|to-command|entrypoint)|--checkpoint-action=exec)=(.+)", re.DOTALL)
 _WITH_COMMAND = _PLAIN | _SUBCOMMANDS.keys() | {"find", "tar", "script", "rsync", "runuser", "su"}

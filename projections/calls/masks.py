@@ -17,34 +17,27 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from zlib import crc32
 
+# Longer results are represented by their beginning and end, together this long, and their length
 MAX_RESULT_BYTES = 1024
-"""Longer results are represented by their beginning and end, together this long, and their length."""
 
+# Longer failures are represented by their beginning and end, together this long, and the number of lines between
 MAX_FAILURE_CHARS = 2048
-"""Longer failures are represented by their beginning and end, together this long, and the number of lines between."""
 
-MAX_REQUEST_CHARS = 300
-"""Number of characters of a request that are looked for in its failure."""
+MAX_REQUEST_CHARS = 300  # Number of characters of a request that are looked for in its failure
+MARK = b"*"  # Stands for what moves. One byte, so that no text grows, and one that continues no number and no word.
+ECHO = "<arg>"  # Stands for what a failure repeats of its call's request
 
-MARK = b"*"
-"""Stands for what moves. One byte, so that no text grows, and one that continues no number and no word."""
-
-ECHO = "<arg>"
-"""Stands for what a failure repeats of its call's request."""
-
+# Letters for the digits of a checksum, which are no number that moves
 _LETTERS = bytes.maketrans(b"0123456789", b"ghijklmnop")
-"""Letters for the digits of a checksum, which are no number that moves."""
 
 _UPPER = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PLAIN = bytes.maketrans(b"123456789\"'=" + _UPPER, b"000000000  :" + _UPPER.lower())
-_WIDTH = 9
-"""Width of names in look-behinds, which need one width for all alternatives."""
+_WIDTH = 9  # Width of names in look-behinds, which need one width for all alternatives
 _OFFSET = _WIDTH + 4
-_BEFORE = b" " * _OFFSET
-"""Put before a plain form, so that look-behinds reach a boundary at its beginning, too."""
+_BEFORE = b" " * _OFFSET  # Put before a plain form, so that look-behinds reach a boundary at its beginning, too
 
+# What else than one character stands between a name and its value: as `name: 0`, `"name": 0`, `\"name\": 0`
 _SEPARATORS = (r"(?::\ |\ :|\ \#|[.]\ |\\:)", r"\ :\ ", r"\\\ :", r"\\\ :\ ", r"\\\ :\\\ ")
-"""What else than one character stands between a name and its value: as `name: 0`, `"name": 0`, `\\"name\\": 0`."""
 
 
 def _after(names: Iterable[str], separator: str) -> str:
@@ -163,23 +156,20 @@ _EASTERN = re.compile(  # dates and clocks in Chinese, Japanese and Korean
         "0{1,4}(?:年|년 ?)0{1,2}(?:月|월 ?)0{1,2}(?:日|일)|0{1,2}(?:時|时|시 ?)0{1,2}(?:分|분)(?: ?0{1,2}(?:秒|초))?"
     ).encode()
 )
-_EASTERN_SIGNS = tuple(sign.encode() for sign in "年년時时시")
-"""Each date and clock of `_EASTERN` has one of them."""
+_EASTERN_SIGNS = tuple(sign.encode() for sign in "年년時时시")  # Each date and clock of `_EASTERN` has one of them
+# Their first bytes: one byte is found much faster than three
 _EASTERN_BYTES = tuple(dict.fromkeys(sign[:1] for sign in _EASTERN_SIGNS))
-"""Their first bytes: one byte is found much faster than three."""
 _SPINNER = re.compile(rb"\xe2(?:\xa0[\x80-\xbf]|[\xa1-\xa3][\x80-\xbf]|\x97[\x90-\x93\xb4-\xb7])")
 _PROGRESS = re.compile(rb"0(?<![a-z0_.]0)0*+(?:\.0++)?(?:%|/0++(?:\.0++)?|\ ?[kmgt]?i?b(?![a-z0_]))", re.VERBOSE)
-_UUID_HEAD = 14
-"""Characters of a UUID before its version, a digit, where it is found."""
-
-_SECONDS = frozenset(b"%d" % n for n in range(14, 20))
-"""First digits of a Unix time between 2014 and 2033."""
+_UUID_HEAD = 14  # Characters of a UUID before its version, a digit, where it is found
+_SECONDS = frozenset(b"%d" % n for n in range(14, 20))  # First digits of a Unix time between 2014 and 2033
 
 
 _BREAK = re.compile(r"([\s\"'`()\[\]{}<>:=,;|&]++)")
 _QUOTE = re.compile(r'(?<!\\)"')
 _SUBSTITUTE = "\x1a"
 _ECHOES = re.compile(r"\x1a(?:[^\w\x1a]{0,4}\x1a)++")
+# Words of error messages, which are no echo of a request that holds them, too
 _PROSE = frozenset(
     """access already and are argument arguments available bad been before but call cannot command connection content
     could denied directory does doesn't error exist exists expected fail failed failure file files for found from has
@@ -187,7 +177,6 @@ _PROSE = frozenset(
     required run string such text than that the then this timeout timed tool type undefined unexpected unknown unless
     use user value was when while will with write""".split()
 )
-"""Words of error messages, which are no echo of a request that holds them, too."""
 
 
 _SNAPSHOT = re.compile(rb"(?<=ref=s)[0-9]{1,9}(?=e[0-9])|(?<=uid=)[0-9]{1,9}(?=_[0-9])")
@@ -291,9 +280,15 @@ def failure_text(message: str, request: str) -> bytes:
     return _failure_text(message, request[:MAX_REQUEST_CHARS])
 
 
+WITHHELD = re.compile(r"withheld [0-9a-f]{12}")
+"""Message that stands for one which a guard did not send: its digest, made of the text without what moves."""
+
+
 @lru_cache(maxsize=2048)
 def _failure_text(message: str, request: str) -> bytes:
     """Same for a text that is short enough; cached, since an agent that is stuck repeats its failures."""
+    if WITHHELD.fullmatch(message):
+        return message.encode()
     if request:
         message = _without_echo(message, request)
     text = _BEFORE + _masked(message.encode(errors="replace"))

@@ -11,25 +11,15 @@ from typing import NamedTuple
 
 
 class AnsweringPrograms(NamedTuple):
-    """Exit codes by which programs answer, in the words of a grep: nothing found, not equal, not yet.
+    """Exit codes by which programs answer, in the words of a grep: nothing found, not equal, not yet."""
 
-    Attributes:
-        programs: names of the programs.
-        codes: exit codes that are answers.
-        means: what the codes mean, for a reader.
-        subcommands: it holds for one of these subcommands (`pr checks`); empty: for every call.
-        options: it holds if one of these options is given; empty: with any.
-        says: it holds if the message has one of these texts, in lower case; empty: with any message.
-        source: documentation, where it is not the manual page.
-    """
-
-    programs: tuple[str, ...]
-    codes: tuple[int, ...]
-    means: str
-    subcommands: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    says: tuple[str, ...] = ()
-    source: str = ""
+    programs: tuple[str, ...]  # names of the programs
+    codes: tuple[int, ...]  # exit codes that are answers
+    means: str  # what the codes mean, for a reader
+    subcommands: tuple[str, ...] = ()  # it holds for one of these subcommands (`pr checks`); empty: for every call
+    options: tuple[str, ...] = ()  # it holds if one of these options is given; empty: with any
+    says: tuple[str, ...] = ()  # it holds if the message has one of these texts, in lower case; empty: with any message
+    source: str = ""  # documentation, where it is not the manual page
 
 
 def _answer(
@@ -158,43 +148,28 @@ ANSWERS: tuple[AnsweringPrograms, ...] = (
 
 
 class ServiceSigns(NamedTuple):
-    """How programs say that the service behind them is away or refuses.
+    """How programs say that the service behind them is away or refuses."""
 
-    Attributes:
-        programs: names of the programs.
-        default: the service where neither the line nor the message names one; empty: then there is none.
-        away: exit codes that alone say that the service cannot be reached.
-        refused: exit codes that alone say that it refuses the caller.
-        says_away: the program's own words for it, in lower case, beside those that all programs share.
-        says_refused: the same for a refusal.
-        says_up: words by which the service itself answers: neither exit code nor shared words count then.
-        login: it keeps a login of its own: a refusal is named `program@service`.
-        statuses: an HTTP status in its message counts: 401, 403 and 407 refuse, 5xx and 429 are away.
-        host_options: options that name the host.
-        port_options: options that name the port.
-        operand: its first operand names the host: `user@host:path`; `url`: every operand may be a URL without a scheme.
-        valued: its options that take a value which is no operand.
-        subcommands: only these talk to the service; empty: every call does.
-        runs: subcommands by which another program speaks: of its words only the row's own count; `*`: by any.
-        source: documentation, where it is not the manual page.
-    """
-
-    programs: tuple[str, ...]
-    default: str = ""
-    away: tuple[int, ...] = ()
-    refused: tuple[int, ...] = ()
+    programs: tuple[str, ...]  # names of the programs
+    default: str = ""  # the service where neither the line nor the message names one; empty: then there is none
+    away: tuple[int, ...] = ()  # exit codes that alone say that the service cannot be reached
+    refused: tuple[int, ...] = ()  # exit codes that alone say that it refuses the caller
+    # the program's own words for it, in lower case, beside those that all programs share
     says_away: tuple[str, ...] = ()
-    says_refused: tuple[str, ...] = ()
+    says_refused: tuple[str, ...] = ()  # the same for a refusal
+    # words by which the service itself answers: neither exit code nor shared words count then
     says_up: tuple[str, ...] = ()
-    login: bool = False
-    statuses: bool = False
-    host_options: tuple[str, ...] = ()
-    port_options: tuple[str, ...] = ()
+    login: bool = False  # it keeps a login of its own: a refusal is named `program@service`
+    statuses: bool = False  # an HTTP status in its message counts: 401, 403 and 407 refuse, 5xx and 429 are away
+    host_options: tuple[str, ...] = ()  # options that name the host
+    port_options: tuple[str, ...] = ()  # options that name the port
+    # its first operand names the host: `user@host:path`; `url`: every operand may be a URL without a scheme
     operand: str = ""
-    valued: frozenset[str] = frozenset()
-    subcommands: tuple[str, ...] = ()
+    valued: frozenset[str] = frozenset()  # its options that take a value which is no operand
+    subcommands: tuple[str, ...] = ()  # only these talk to the service; empty: every call does
+    # subcommands by which another program speaks: of its words only the row's own count; `*`: by any
     runs: tuple[str, ...] = ()
-    source: str = ""
+    source: str = ""  # documentation, where it is not the manual page
 
 
 def _service(
@@ -374,6 +349,7 @@ SERVICES: tuple[ServiceSigns, ...] = (
     _service("snap flatpak", "snapcraft.io", says_away="unable to contact snap store|cannot communicate with server|could not connect"),
 )  # fmt: skip
 
+# Words by which any program of the table says that its service cannot be reached
 SHARED_AWAY = (
     "connection refused",
     "econnrefused",
@@ -399,8 +375,8 @@ SHARED_AWAY = (
     "rate limit exceeded",
     "429 too many requests",
 )
-"""Words by which any program of the table says that its service cannot be reached."""
 
+# Words by which any program with a login of its own says that its service refuses it
 SHARED_REFUSED = (
     "401 unauthorized",
     "bad credentials",
@@ -417,16 +393,15 @@ SHARED_REFUSED = (
     "not logged in",
     "403 forbidden",
 )
-"""Words by which any program with a login of its own says that its service refuses it."""
 
+# Programs at the end of a pipe that only pass on what they were given: the program before them is judged
 FILTERS = frozenset(
     """head tail wc sort uniq cut tr cat tac tee column nl fold rev less more sed awk gawk jq echo printf true
     xargs""".split()
 )
-"""Programs at the end of a pipe that only pass on what they were given: the program before them is judged."""
 
+# Programs before `&&` that name themselves in a message where they fail (`cd: no such directory`)
 QUIET = FILTERS | frozenset(
     """cd pushd popd export set shopt source . umask ulimit sleep trap unset local declare readonly ls pwd date tree du
     df stat file mkdir cp mv rm touch chmod ln basename dirname realpath readlink mktemp""".split()
 )
-"""Programs before `&&` that name themselves in a message where they fail (`cd: no such directory`)."""

@@ -26,11 +26,8 @@ from .program_table import (
 from .shell import SimpleCommand
 
 HEAD_CHARS = 3000
-TAIL_CHARS = 1000
-"""Characters of a message that are read, at its start and at its end."""
-
-MAX_WORDS = 64
-"""Number of words of a command that are looked at."""
+TAIL_CHARS = 1000  # Characters of a message that are read, at its start and at its end
+MAX_WORDS = 64  # Number of words of a command that are looked at
 
 
 def _by_program(rows: Iterable[AnsweringPrograms]) -> dict[str, tuple[AnsweringPrograms, ...]]:
@@ -44,14 +41,13 @@ def _by_program(rows: Iterable[AnsweringPrograms]) -> dict[str, tuple[AnsweringP
 _ANSWERS = _by_program(ANSWERS)
 _SERVICES = {program: row for row in SERVICES for program in row.programs}
 _KNOWN = _ANSWERS.keys() | _SERVICES.keys()
-_ANY_SERVICE = ServiceSigns((), login=True, statuses=True)
-"""What a service that rules name for a program is read by."""
+_ANY_SERVICE = ServiceSigns((), login=True, statuses=True)  # What a service that rules name for a program is read by
 
+# Options before a subcommand that take a value of their own
 _VALUED = frozenset(
     """-C -c -n -R -r -h -H -p -P -U -u -f -o --namespace --context --repo --kubeconfig --git-dir --work-tree --project
     --profile --region --prefix --filter --directory -w --workspace""".split()
 )
-"""Options before a subcommand that take a value of their own."""
 
 _COMPLAINT = re.compile(rf"(?:\A|\n|: )(?:{'|'.join(re.escape(name) for name in sorted(QUIET) if name.isalnum())}): ")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:]{2,45}\]|[A-Za-z0-9_][\w.-]{0,252})(?::\d{1,5})?\Z")
@@ -64,55 +60,40 @@ _BEFORE_STATUS = re.compile(
     r"|\bresponse(?: code)?:?|\.\.\.)[ :=(]{1,3}\Z"
 )
 _BEFORE_CHARS = 24
-MAX_NUMBERS = 32
-"""Number of numbers of a message that are looked at, as HTTP statuses."""
+MAX_NUMBERS = 32  # Number of numbers of a message that are looked at, as HTTP statuses
 
 _CURL = re.compile(r"\bcurl: \((\d{1,2})\)")
 
-_IDLE = frozenset({"--version", "-V", "version", "--help", "help", "completion"})
-"""Words of calls that talk to nobody."""
+_IDLE = frozenset({"--version", "-V", "version", "--help", "help", "completion"})  # Words of calls that talk to nobody
 
 _WAITS = frozenset({"sleep", "usleep", "wait", "watch", "wait-for-it", "wait-for-it.sh", "Start-Sleep"})
 
 _PIPES = frozenset({"|", "|&"})
 
+# Exit codes that are answers, each with texts of which the message must have one; without texts any message does
 AnswerCodes = tuple[tuple[int, tuple[str, ...]], ...]
-"""Exit codes that are answers, each with texts of which the message must have one; without texts any message does."""
 
 
 class CommandRequest(NamedTuple):
-    """What a command line asks, as far as its failure is judged by it.
+    """What a command line asks, as far as its failure is judged by it."""
 
-    Attributes:
-        answers: exit codes that are answers of it.
-        program: program with a service behind it; empty: none.
-        host: the service, where the line or a rule names it.
-        last: the exit code is that of the program with a service.
-        own_words: another program may speak, so that only the program's own words count.
-    """
-
-    answers: AnswerCodes = ()
-    program: str = ""
-    host: str = ""
-    last: bool = False
-    own_words: bool = False
+    answers: AnswerCodes = ()  # exit codes that are answers of it
+    program: str = ""  # program with a service behind it; empty: none
+    host: str = ""  # the service, where the line or a rule names it
+    last: bool = False  # the exit code is that of the program with a service
+    own_words: bool = False  # another program may speak, so that only the program's own words count
 
 
 NOTHING_ASKED = CommandRequest()
 
 
 class FailureReading(NamedTuple):
-    """What a command line's failure says.
+    """What a command line's failure says."""
 
-    Attributes:
-        answer: it is an answer of the program, and so no failure.
-        kind: the service behind the program is away, or refuses the caller; empty: neither.
-        service: its name: `db.internal:5432`, or with a login of the program's own `gh@github.com`.
-    """
-
-    answer: bool = False
+    answer: bool = False  # it is an answer of the program, and so no failure
+    # the service behind the program is away, or refuses the caller; empty: neither
     kind: Literal["", "away", "refused"] = ""
-    service: str = ""
+    service: str = ""  # its name: `db.internal:5432`, or with a login of the program's own `gh@github.com`
 
 
 NOTHING = FailureReading()

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+# Number of characters of a command line that are read: key, class and safety show at its start
 MAX_COMMAND_CHARS = 4000
-"""Number of characters of a command line that are read: key, class and safety show at its start."""
 
 _TOKEN = re.compile(
     r"""[ \t]*+(?:
@@ -27,8 +27,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_Token = tuple[str, str, str, str, str]
-"""Plain word, end, bracket, redirection, quoted word; one of them, or none."""
+_Token = tuple[str, str, str, str, str]  # Plain word, end, bracket, redirection, quoted word; one of them, or none
 _PIECE = re.compile(r"""'([^']*)'?|"((?:[^"\\]++|\\.)*+)"?|\\(.)|([^'"\\]+)""", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?:[A-Za-z_]\w*(?:\[[^\]]*\])?\+?|\$env:\w+)=", re.IGNORECASE)
@@ -63,37 +62,27 @@ _WRAPPERS: dict[str, frozenset[str]] = {
     "xargs": frozenset({"-n", "-I", "-P", "-L", "-d", "-s", "-a", "-E"}),
 }
 
-_LOOKS_UP = (["-v"], ["-V"])
-"""Options by which `command` names a command instead of running it."""
+_LOOKS_UP = (["-v"], ["-V"])  # Options by which `command` names a command instead of running it
 
+# Wrappers with an operand (a time, a user) before the command
 _WITH_OPERAND = frozenset({"timeout", "gosu", "su-exec"})
-"""Wrappers with an operand (a time, a user) before the command."""
 
-_VALUED_OF_SHELL = frozenset({"--rcfile", "--init-file"})
-"""Options of a shell that take a value, beside `-o` and `-O`."""
+_VALUED_OF_SHELL = frozenset({"--rcfile", "--init-file"})  # Options of a shell that take a value, beside `-o` and `-O`
 
 _SCRIPT_OPTIONS = frozenset({"/c", "/k", "-c", "-command", "--command"})
 
+# Words that may precede the command word; every other first word is the command word
 _SPECIAL = _KEYWORDS | SHELLS | _OTHER_SHELLS | _WRAPPERS.keys()
-"""Words that may precede the command word; every other first word is the command word."""
 
 
 class SimpleCommand(NamedTuple):
-    """Simple command: its words unquoted, without wrappers and assignments.
+    """Simple command: its words unquoted, without wrappers and assignments."""
 
-    Attributes:
-        words: command word first; empty only for a bare assignment or redirection.
-        writes: paths that its redirections write to.
-        privileged: the wrapper that it ran under as somebody else (`sudo`, `doas`); empty if none.
-        name: command word without its directory (`/usr/bin/git` → `git`).
-        then: operator behind it (`|`, `&&`, `||`, `;`, a bracket); at the end of the line a line feed.
-    """
-
-    words: tuple[str, ...]
-    writes: tuple[str, ...]
-    privileged: str
-    name: str = ""
-    then: str = ""
+    words: tuple[str, ...]  # command word first; empty only for a bare assignment or redirection
+    writes: tuple[str, ...]  # paths that its redirections write to
+    privileged: str  # the wrapper that it ran under as somebody else (`sudo`, `doas`); empty if none
+    name: str = ""  # command word without its directory (`/usr/bin/git` → `git`)
+    then: str = ""  # operator behind it (`|`, `&&`, `||`, `;`, a bracket); at the end of the line a line feed
 
 
 def _unquote(word: str) -> str:
@@ -216,8 +205,8 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
     return start if "((" in text[:start] else position  # a shift in arithmetic is no here-document
 
 
+# A parenthesis, or text that holds none: it is quoted or escaped
 _NESTING = re.compile(r"""[()]|'[^']*+'?|"(?:[^"\\]++|\\.)*+"?|\\.""", re.DOTALL)
-"""A parenthesis, or text that holds none: it is quoted or escaped."""
 
 
 def balanced(text: str, position: int) -> tuple[str, int]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-SIGNATURE_CHARS = 160
-"""Maximum length of a signature in characters."""
+from .masks import WITHHELD
 
-READ_CHARS = 8192
-"""Number of characters of a message that are read."""
+SIGNATURE_CHARS = 160  # Maximum length of a signature in characters
+READ_CHARS = 8192  # Number of characters of a message that are read
 
 _LINE_CHARS = 600
 _QUOTED = re.compile(r"\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`")
@@ -22,9 +21,10 @@ _PATH = re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@%+~-]+)+/?|\b[\w.@-]{1,255
 _NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|(?<![A-Za-z\d])(?:0x[0-9a-fA-F]+|\d+(?:[.,:-]\d+)*)")
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
+# Characters of boxes and headings around a message
 _FRAME = " \t│║┃|╭╮╰╯┌┐└┘─━═*#>"
-"""Characters of boxes and headings around a message."""
 
+# Lines that tell nothing of what failed
 _HEADING = re.compile(
     r"""(?:error:\ ?)?(?:the\ |shell\ )?(?:process\ |command\ )?(?:failed\ with\ |exited\ with\ |returned\ )?
         (?:an?\ )?(?:non-zero\ )?exit(?:ed)?[\ -]?(?:code|status)?[:\ =]{0,3}-?\d{1,10}\.?
@@ -33,7 +33,6 @@ _HEADING = re.compile(
       | (?:error|output|stdout|stderr|result|logs?|details):? | traceback\ \(most\ recent\ call\ last\): | \$\ .*""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Lines that tell nothing of what failed."""
 
 _TRACEBACK = "traceback (most recent call last):"
 
@@ -44,12 +43,12 @@ _ERROR = re.compile(
       | not\ a\ |[\w)\]]:\d{1,7}:\d{1,7}:?\ """,
     re.IGNORECASE | re.VERBOSE,
 )
+# Expression for lines that name an error word but no error: counts of 0, warnings, summaries
 _NO_ERROR = re.compile(
     r"""\b(?:0|no)\ (?:errors?|fail\w{0,8}|problems?) | \bwarn(?:ing)?\b | \b(?:pass|ok)\b
       | (?:task|build|tests?)\ failed\b | ^found\ \d{1,9}\ \w""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Expression for lines that name an error word but no error: counts of 0, warnings, summaries."""
 
 
 def signature(kind: str, code: str, message: str, status: str = "") -> str:
@@ -64,8 +63,9 @@ def signature(kind: str, code: str, message: str, status: str = "") -> str:
         text = _QUOTED.sub("<text>", text)
     if "/" in text:
         text = _PATH.sub("<path>", text)
-    text = _NUMBER.sub("<n>", text)
-    head = " ".join(word for word in (kind, code) if word) or ("" if text else status)
+    if not WITHHELD.fullmatch(text):
+        text = _NUMBER.sub("<n>", text)
+    head = " ".join(filter(None, dict.fromkeys((kind, code)))) or ("" if text else status)
     return f"{head}: {text}".strip(": ")[:SIGNATURE_CHARS]
 
 

@@ -28,8 +28,8 @@ _ACTION = frozenset(
 )
 _PLANNING = frozenset("plan todo todos think thought planner planning reason reflect".split())
 _POLL = frozenset("poll wait await sleep wakeup status progress".split())
+# What runs on, so that its output is looked at to wait for it: `get_terminal_output`
 _RUNNING = frozenset("bash shell terminal command process task agent job build background session".split())
-"""What runs on, so that its output is looked at to wait for it: `get_terminal_output`."""
 
 _PAUSES = frozenset("sleep wakeup".split())
 _TOOL_WORDS = frozenset("tool tools toolset schema schemas capability capabilities skills".split())
@@ -79,6 +79,7 @@ _ACTION_SUBCOMMANDS = {
     "go": frozenset("get install mod".split()),
 }
 
+# Words by which a program that reads writes a file
 _WRITING_WORDS = {
     "yq": frozenset({"-i", "--inplace"}),
     "awk": frozenset({"inplace"}),
@@ -87,8 +88,8 @@ _WRITING_WORDS = {
     "xxd": frozenset({"-r"}),
     "history": frozenset({"-c"}),
 }
-"""Words by which a program that reads writes a file."""
 
+# Words by which a subcommand that reads changes something
 _CHANGING_WORDS = {
     ("git", "branch"): frozenset("-d -D -m -M -c -C -f -u --delete --move --copy --force --set-upstream-to".split()),
     ("git", "remote"): frozenset("add remove rm rename set-url set-head prune update".split()),
@@ -97,17 +98,16 @@ _CHANGING_WORDS = {
     ("git", "reflog"): frozenset("expire delete".split()),
     ("go", "env"): frozenset({"-w", "-u"}),
 }
-"""Words by which a subcommand that reads changes something."""
 
 _READ_CMDLETS = "Get Test Select Measure Find Show Compare Resolve Where Sort Group Format ConvertTo ConvertFrom Read"
 _ACTION_CMDLETS = """Remove Set New Add Clear Copy Move Rename Start Stop Restart Install Uninstall Update Enable
     Disable Export Import Publish Save Expand Compress Push"""
 _CMDLET = re.compile(r"([A-Z][A-Za-z]+)-[A-Z][A-Za-z]*\Z")
+# Verbs of PowerShell's cmdlets (`Get-Content`), as they are written: with capitals, unlike any POSIX command
 _BY_VERB = {
     **dict.fromkeys(_READ_CMDLETS.split(), ToolClass.READ),
     **dict.fromkeys(_ACTION_CMDLETS.split(), ToolClass.ACTION),
 }
-"""Verbs of PowerShell's cmdlets (`Get-Content`), as they are written: with capitals, unlike any POSIX command."""
 
 _WINDOWS_COMMANDS = {
     **dict.fromkeys("dir findstr where tasklist systeminfo gci gc sls".split(), ToolClass.READ),
@@ -119,6 +119,7 @@ _WINDOWS_COMMANDS = {
 
 _WAITING = frozenset("sleep usleep wait watch inotifywait wait-for-it wait-for-it.sh Start-Sleep".split())
 _FOLLOWING = frozenset({"--watch", "--follow", "--wait"})
+# Words by which a program waits for more, beside those that every program shares
 _FOLLOWING_OF = {
     "tail": frozenset({"-f", "-F"}),
     "journalctl": frozenset({"-f"}),
@@ -128,13 +129,11 @@ _FOLLOWING_OF = {
     "aws": frozenset({"wait"}),
     "az": frozenset({"wait"}),
 }
-"""Words by which a program waits for more, beside those that every program shares."""
 
+# One of these stands in every command that follows
 _MAY_FOLLOW = _FOLLOWING.union(*_FOLLOWING_OF.values(), ("-f", "rollout"))
-"""One of these stands in every command that follows."""
 
-_SILENT = _WAITING | {"echo", "printf", "true", "date", ":", ""}
-"""Commands beside which a wait is no look at anything."""
+_SILENT = _WAITING | {"echo", "printf", "true", "date", ":", ""}  # Commands beside which a wait is no look at anything
 
 _DOWNLOAD_WRITES = frozenset(
     """-d --data --data-raw --data-binary --data-urlencode --json -F --form -T --upload-file -o -O --output
@@ -146,16 +145,16 @@ _FIND_RUNS = frozenset("-exec -execdir -ok -okdir".split())
 _SQL_WORDS = frozenset("sql database db".split())
 _SQL_READS = re.compile(r"\s{0,20}\(*\s{0,20}(?:select|show|describe|desc|explain|pragma|with)\b", re.IGNORECASE)
 _LOOKS = frozenset("scroll goto page screenshot snapshot hover observe".split())
+# Arguments that hold what a tool is asked for, where it is no command line
 QUERY_ARGS = ("query", "sql", "statement", "code", "script", "input")
-"""Arguments that hold what a tool is asked for, where it is no command line."""
 
+# Commands that are classified by their name alone
 _BY_COMMAND = {
     **_WINDOWS_COMMANDS,
     **dict.fromkeys(_WAITING, ToolClass.POLL),
     **dict.fromkeys(_READ_COMMANDS - {"find"}, ToolClass.READ),
     **dict.fromkeys(_ACTION_COMMANDS, ToolClass.ACTION),
 }
-"""Commands that are classified by their name alone."""
 
 
 @lru_cache(maxsize=4096)

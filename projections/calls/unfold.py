@@ -19,25 +19,21 @@ from .launchers import NAMES as LAUNCHERS
 from .launchers import launched, lines_in, trees_in
 from .shell import LOOP_HEADS, SHELLS, balanced, without_wrappers
 
-MAX_SCRIPT_CHARS = 65_536
-"""Number of characters of a line that are read for danger, a quarter of them at its end."""
+MAX_SCRIPT_CHARS = 65_536  # Number of characters of a line that are read for danger, a quarter of them at its end
 
+# Only this much of a variable's value is filled in: values that are made of one another grow without end
 MAX_VALUE_CHARS = 4_096
-"""Only this much of a variable's value is filled in: values that are made of one another grow without end."""
 
 MAX_DEPTH = 5
 MAX_COMMANDS = 256
 
-DOWNLOAD = "\ue000"
-"""Placeholder in a word for the output of a download."""
-
-UNKNOWN = "\ue001"
-"""Placeholder in a word for the unknown output of a command."""
+DOWNLOAD = "\ue000"  # Placeholder in a word for the output of a download
+UNKNOWN = "\ue001"  # Placeholder in a word for the unknown output of a command
 
 DOWNLOADERS = frozenset({"curl", "wget", "fetch", "aria2c", "lwp-download", "lynx", "http", "https", "xh"})
 
+# Characters without special meaning where they are quoted
 _QUOTED = str.maketrans({"$": "\ue002", "*": "\ue003", "~": "\ue004", "`": "\ue005", "?": "\ue006"})
-"""Characters without special meaning where they are quoted."""
 
 _UNQUOTED = {0xE002: "$", 0xE003: "*", 0xE004: "~", 0xE005: "`", 0xE006: "?"}
 _PROGRAMS = {
@@ -54,23 +50,22 @@ _PROGRAMS = {
     "php": ("-r",),
 }
 INTERPRETERS = frozenset(_PROGRAMS)
+# Commands whose arguments or input may contain further commands
 RUNNERS = (
     INTERPRETERS
     | (LAUNCHERS - {"git"})
     | {"eval", "source", ".", "trap", "awk", "gawk", "mawk", "nawk", "alias", "powershell", "pwsh", "at", "crontab"}
 )
-"""Commands whose arguments or input may contain further commands."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
 _DRIVE = re.compile(r"[A-Za-z]:")
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "\n", "&", "(", ")")
-_BREAKS = frozenset(" \t\r\n;|&<>()")
-"""Characters that end a word."""
+_BREAKS = frozenset(" \t\r\n;|&<>()")  # Characters that end a word
 
 _SPECIAL = re.compile(r"[ \t\r\n;|&<>()'\"\\$`]")
+# Characters that end a run of plain text, in a word and within double quotes
 _SPECIAL_IN_QUOTES = re.compile(r'["\\$`]')
-"""Characters that end a run of plain text, in a word and within double quotes."""
 
 _REDIRECTION = re.compile(r"\d*(?:&>>?|<<<|<<-?|>>|>\||>&|<>|<&|>|<)|&>>?")
 _BACKTICKS = re.compile(r"`([^`]*)`")
@@ -82,36 +77,25 @@ _SCHEDULE = re.compile(r"^[ \t]{0,8}(?:@\w{1,20}|(?:[\d*/,-]{1,40}[ \t]{1,8}){5}
 _FORMAT = re.compile(r"%[sbq]")
 _DECODES = frozenset({"-d", "-D", "--decode", "-di", "-id"})
 _LISTERS = frozenset({"gci", "get-childitem", "ls", "dir"})
+# Tests of `find` that leave most files out
 _NARROWING = frozenset(
     """-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer -size -empty
     -user -group -perm -maxdepth -inum -links -samefile -lname""".split()
 )
-"""Tests of `find` that leave most files out."""
 
 
 @dataclass(slots=True)
 class UnfoldedCommand:
-    """Simple command.
+    """Simple command."""
 
-    Attributes:
-        words: command word first, without wrappers and assignments, variables filled in.
-        writes: paths that redirections write to.
-        privileged: the wrapper that makes it run as somebody else, if any.
-        name: command word without its directory.
-        upstream: commands whose output it reads, the nearest first.
-        stdin: text that it reads, where the line gives it.
-        directory: where it runs, as far as the line says; empty if it does not.
-        fetched: a download stands where its command word or program should.
-    """
-
-    words: list[str]
-    writes: list[str] = field(default_factory=list)
-    privileged: str = ""
-    name: str = ""
-    upstream: list[UnfoldedCommand] = field(default_factory=list)
-    stdin: str | None = None
-    directory: str = ""
-    fetched: bool = False
+    words: list[str]  # command word first, without wrappers and assignments, variables filled in
+    writes: list[str] = field(default_factory=list)  # paths that redirections write to
+    privileged: str = ""  # the wrapper that makes it run as somebody else, if any
+    name: str = ""  # command word without its directory
+    upstream: list[UnfoldedCommand] = field(default_factory=list)  # commands whose output it reads, the nearest first
+    stdin: str | None = None  # text that it reads, where the line gives it
+    directory: str = ""  # where it runs, as far as the line says; empty if it does not
+    fetched: bool = False  # a download stands where its command word or program should
 
 
 def steps_of(script: str) -> list[UnfoldedCommand]:
@@ -622,6 +606,7 @@ class _ScriptReader:
         self.steps.append(UnfoldedCommand(words, [], caller.privileged, words[0], directory=caller.directory))
 
 
+# Parsers of commands that run others, besides the table of launchers
 _COMMAND_PARSERS: dict[str, Callable[[_ScriptReader, UnfoldedCommand, int], None]] = {
     "trap": _ScriptReader.trap,
     "alias": _ScriptReader.alias,
@@ -635,7 +620,6 @@ _COMMAND_PARSERS: dict[str, Callable[[_ScriptReader, UnfoldedCommand, int], None
     "pwsh": _ScriptReader.powershell,
     "find": _ScriptReader.find,
 }
-"""Parsers of commands that run others, besides the table of launchers."""
 
 
 def _downloads(steps: list[UnfoldedCommand]) -> bool:

@@ -9,15 +9,11 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 
 class WordSearch:
-    """Search for some words, which may be parts of longer ones, in the letters in which they are given.
-
-    Attributes:
-        words: the words; none is empty.
-    """
+    """Search for some words, which may be parts of longer ones, in the letters in which they are given."""
 
     def __init__(self, words: Iterable[str]) -> None:
         """Take the words."""
-        self.words = tuple(words)
+        self.words = tuple(words)  # the words; none is empty
 
     @cached_property
     def _find(self) -> Callable[..., list[tuple[int, int, int]]]:

@@ -12,8 +12,8 @@ from ...schemas.outcomes import US
 from ...schemas.vocabulary import PatternType, TrustState, TrustTrigger
 from ..calls.keys import tool_key
 from ..emitter import MAX_CAUSES, OutputEmitter, time_or_none
+from .fleet_state import BehaviourCounts, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
 from .promotion import UserTrustChange
-from .state import BehaviourCounts, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
 
 
 def user_trust_changed(

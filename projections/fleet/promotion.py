@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...rules.rules import FleetRules
 from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState, TrustTrigger
-from .state import MAX_PLACES, DistrustedWorkspace, UserTrust
+from .fleet_state import MAX_PLACES, DistrustedWorkspace, UserTrust
 
 _TOLERANCE = 1e-9
 
@@ -32,24 +32,16 @@ TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
 
 
 class UserTrustChange(NamedTuple):
-    """Transition of a user's trust.
-
-    Attributes:
-        at: time, milliseconds.
-        workspaces: number of workspaces that counted.
-        rate: their mean share of failed calls, 0 to 1.
-        calls: their calls in the window.
-        causes: ids of the causing input events, oldest first.
-    """
+    """Transition of a user's trust."""
 
     before: TrustState
     after: TrustState
     trigger: TrustTrigger
-    at: int
-    workspaces: int
-    rate: float
-    calls: int
-    causes: tuple[str, ...]
+    at: int  # time, milliseconds
+    workspaces: int  # number of workspaces that counted
+    rate: float  # their mean share of failed calls, 0 to 1
+    calls: int  # their calls in the window
+    causes: tuple[str, ...]  # ids of the causing input events, oldest first
 
 
 def add_report(record: UserTrust, standing: ToolStanding, at: int) -> None:

@@ -12,15 +12,15 @@ from functools import lru_cache
 
 from ..calls.word_search import WordSearch
 
+# Characters searched for announcements: the first and the last half; the middle of a longer message is skipped
 MAX_TEXT_CHARS = 1000
-"""Characters searched for announcements: the first and the last half; the middle of a longer message is skipped."""
 
-MAX_END_CHARS = 200
-"""Number of last characters that are read to decide whether a message hands over to the user."""
+MAX_END_CHARS = 200  # Number of last characters that are read to decide whether a message hands over to the user
 
 _UNLESS_WAITING = r"(?! (?:need|be (?:happy|glad)|wait|leave|let you))"
 _DOING_NOW = r"(?:(?:now |i'm |i am ){0}|{0} (?:now|it now|this now|the|immediately))"
 
+# Announcing phrases by language: a literal part of the phrase → regular expression over lower-case text
 PHRASES: dict[str, dict[str, str]] = {
     "en": {
         "i'll": rf"i'll{_UNLESS_WAITING}",
@@ -82,8 +82,8 @@ PHRASES: dict[str, dict[str, str]] = {
         "сейчас ": r"сейчас (?:выполню|запущу|сделаю)",
     },
 }
-"""Announcing phrases by language: a literal part of the phrase → regular expression over lower-case text."""
 
+# Offers to the user
 _OFFERS = WordSearch(
     (
         "would you like", "do you want", "if you'd like", "could you", "can you",
@@ -96,21 +96,15 @@ _OFFERS = WordSearch(
         "me avise", "дайте знать", "сообщите", "请告诉我", "告诉我", "お知らせください",
     )
 )  # fmt: skip
-"""Offers to the user."""
 
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _ENDS = ".!?\n"
 _MORE_ENDS = "。！？"
 _QUESTION = ("?", "？")
 _QUESTIONS = (*_QUESTION, "؟", "\u037e", "՞", "፧", "⁇", "‽")
-_GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")
-"""A Greek letter; a semicolon after it is a question mark."""
-
-_TRAILING = " \t\r\n*_`~'\"”“»«’)]}」』\uff09】"
-"""Characters ignored after the punctuation mark that ends a message."""
-
-_LONGEST_START = 16
-"""Upper bound of the number of characters of a phrase before its literal part."""
+_GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")  # A Greek letter; a semicolon after it is a question mark
+_TRAILING = " \t\r\n*_`~'\"”“»«’)]}」』\uff09】"  # Characters ignored after the punctuation mark that ends a message
+_LONGEST_START = 16  # Upper bound of the number of characters of a phrase before its literal part
 _Phrase = tuple[str, re.Pattern[str]]
 
 

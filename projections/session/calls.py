@@ -41,15 +41,12 @@ from .records import (
 )
 
 MAX_LONE_CALLS = 16
+# Number of bytes kept of the requests of all calls in flight; of further ones `MIN_REQUEST_BYTES` each
 MAX_REQUESTS_BYTES = 1_200
-"""Number of bytes kept of the requests of all calls in flight; of further ones `MIN_REQUEST_BYTES` each."""
 
 MIN_REQUEST_BYTES = 100
-MAX_SCENARIO = 200
-"""Maximum number of characters kept of a call's scenario."""
-
-Args = dict[str, Any]
-"""Arguments of a call; a value that is not an object is stored under `args`."""
+MAX_SCENARIO = 200  # Maximum number of characters kept of a call's scenario
+Args = dict[str, Any]  # Arguments of a call; a value that is not an object is stored under `args`
 
 
 def args_of(event: ToolCallStarted) -> Args:
@@ -63,29 +60,17 @@ def _args_in(raw: Raw | UnsetType) -> Args:
 
 
 class _CallDescription(NamedTuple):
-    """Description of a call by its tool and arguments alone, without most rules.
+    """Description of a call by its tool and arguments alone, without most rules."""
 
-    Attributes:
-        runs: the kind of program that it runs.
-        line: its command line, if it has one.
-        danger: what is dangerous about it, without the rules' own patterns.
-        canonical: its canonical arguments; empty without arguments.
-        fingerprint: of the tool and the canonical arguments.
-        key: its key if it is not dangerous.
-        tool_class: its class where nothing declares one.
-        request: what it asks for.
-        summary: the beginning of that in one line, without secrets.
-    """
-
-    runs: Runs
-    line: CommandLine | None
-    danger: CallDanger
-    canonical: bytes
-    fingerprint: int
-    key: keys.CallKey
-    tool_class: ToolClass
-    request: CallRequest
-    summary: str
+    runs: Runs  # the kind of program that it runs
+    line: CommandLine | None  # its command line, if it has one
+    danger: CallDanger  # what is dangerous about it, without the rules' own patterns
+    canonical: bytes  # its canonical arguments; empty without arguments
+    fingerprint: int  # of the tool and the canonical arguments
+    key: keys.CallKey  # its key if it is not dangerous
+    tool_class: ToolClass  # its class where nothing declares one
+    request: CallRequest  # what it asks for
+    summary: str  # the beginning of that in one line, without secrets
 
 
 def _read(
@@ -133,18 +118,16 @@ def _shown(text: str) -> str:
     return text if path else one_line(redact_text(_cut(text, 2 * MAX_WORDS)), MAX_WORDS)
 
 
-_PATH = re.compile(r"(?:[/._-]{0,3}[A-Za-z]{1,24}\d{0,3}(?![A-Za-z\d]))*+")
-"""Paths of words, which are no secrets."""
+_PATH = re.compile(r"(?:[/._-]{0,3}[A-Za-z]{1,24}\d{0,3}(?![A-Za-z\d]))*+")  # Paths of words, which are no secrets
 
+# Longest argument that is shown whole, and longest beginning of another one
 MAX_SHOWN, MAX_WORDS = MAX_SUMMARY // 2, 60
-"""Longest argument that is shown whole, and longest beginning of another one."""
 
 _is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
 
 _PLACES = {name: place for place, name in enumerate(TELLING_ARGS)}
 
-MAX_NAMED = 8
-"""Number of arguments that are named in a summary."""
+MAX_NAMED = 8  # Number of arguments that are named in a summary
 
 
 def one_line(text: str, most: int) -> str:
@@ -160,8 +143,8 @@ def _cut(text: str, most: int) -> str:
     return f"{head[:end].rstrip()}…"
 
 
+# The same for short arguments, as many calls are made again, by other agents, too
 _read_before = lru_cache(maxsize=4096)(_read)
-"""The same for short arguments, as many calls are made again, by other agents, too."""
 
 MAX_REMEMBERED_BYTES = 512
 

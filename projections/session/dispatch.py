@@ -13,6 +13,7 @@ from ...schemas.vocabulary import CallStatus, InputSource, PatternType, ToolClas
 from ..calls.fingerprints import digest
 from . import nudges, patterns
 from .announcing import announcing
+from .call_outcomes import emit_patterns
 from .detectors.announce_no_action import AnnounceNoAction
 from .detectors.detector import FinishedCall, PatternDetector, SpokenText
 from .detectors.registry import (
@@ -37,9 +38,8 @@ from .detectors.registry import (
     ON_USER,
     OUTLIVES_USER,
 )
-from .outcomes import emit_patterns
 from .records import ActivePattern, CallRecord, PatternSighting
-from .state import SessionContext
+from .session_state import SessionContext
 from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAIT_MS, WAITED, FinishedStep
 from .verdicts import FinishVerdict
 

@@ -19,11 +19,10 @@ from ..confidence import WEIGHTS, tool_success
 from ..emitter import MAX_CAUSES
 from .records import MAX_OVERRIDES, EventContext, GuaranteeRecord, SessionRecord
 
+# Names of the limits, in the order used for all tuples and bits in this file
 GUARANTEES = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
-"""Names of the limits, in the order used for all tuples and bits in this file."""
 
-_VIOLATED = len(GUARANTEES)
-"""Offset of the bits of violations in `emitted`, after those of the warnings."""
+_VIOLATED = len(GUARANTEES)  # Offset of the bits of violations in `emitted`, after those of the warnings
 
 _TOLERANCE = 1e-9
 _WORDS = (("cost", "cost limit"), ("time", "time limit"), ("recursive calls", "limit of recursive calls"))

@@ -20,14 +20,9 @@ import orjson
 from ...security.redaction import redact_bytes
 from ..snapshot import PackedValue
 
-SHORT_LINES = 32
-"""Results of up to this many lines are remembered whole."""
-
-SAMPLE_MASK = 7
-"""Of a longer result, lines are remembered whose hash has these bits clear: one in eight."""
-
-ENOUGH_LINES = 3
-"""Number of sampled lines that decide whether a result brings news."""
+SHORT_LINES = 32  # Results of up to this many lines are remembered whole
+SAMPLE_MASK = 7  # Of a longer result, lines are remembered whose hash has these bits clear: one in eight
+ENOUGH_LINES = 3  # Number of sampled lines that decide whether a result brings news
 
 MAX_REQUEST_BYTES = 600
 MAX_SUMMARY_CHARS = 80
@@ -205,13 +200,11 @@ def _summary(request: bytes) -> str:
     return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
 
 
-NO_REQUEST = CallRequest(clean=True)
-"""Request of a call whose arguments are unknown."""
+NO_REQUEST = CallRequest(clean=True)  # Request of a call whose arguments are unknown
 
 _COMMAND = b'{"command":"'
 _CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]++|\\.)*+)')
-_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]++|\\.)*+)')
-"""Text fields of JSON that is cut off."""
+_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]++|\\.)*+)')  # Text fields of JSON that is cut off
 
 
 def _unescaped(text: str) -> str:

@@ -14,8 +14,8 @@ from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn, Sessi
 from ...schemas.events import FeedbackFalseAlarm, NudgeDelivered
 from ...schemas.vocabulary import NudgeLane, NudgeLevel, NudgeType, PatternType
 from ..calls.fingerprints import digest
+from .call_outcomes import emit_behaviour
 from .detectors.registry import KINDS, PRECEDENCE
-from .outcomes import emit_behaviour
 from .patterns import close_nudge, decide, filled_text, nudges_of
 from .records import (
     MAX_FALSE_ALARMS,
@@ -27,7 +27,7 @@ from .records import (
     PendingNudge,
     SessionRecord,
 )
-from .state import AgentState, SessionContext, SessionState
+from .session_state import AgentState, SessionContext, SessionState
 
 _TYPES = (NudgeType.GENTLE, NudgeType.DIRECT, NudgeType.INTERRUPT)
 _LANES = {

@@ -12,8 +12,8 @@ from ...rules.behaviour import filled
 from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn, PatternCleared, PatternDetected
 from ...schemas.vocabulary import PatternType
 from ..emitter import MAX_CAUSES
+from .call_outcomes import emit_behaviour
 from .detectors.registry import KINDS
-from .outcomes import emit_behaviour
 from .records import (
     MAX_ACTIVE_PATTERNS,
     MAX_NUDGE_MARKS,

@@ -19,38 +19,26 @@ from ..stage import KeyState
 from .novelty import NO_REQUEST, CallRequest
 from .steps import AgentSteps, FinishedStep
 
+# Maximum number of calls in flight per session; beyond it the oldest is dropped, and its finish has no start
 MAX_OPEN_CALLS = 256
-"""Maximum number of calls in flight per session; beyond it the oldest is dropped, and its finish has no start."""
 
-MAX_CLOSED_CALLS = 64
-"""Closed call ids remembered to recognise a second finish."""
+MAX_CLOSED_CALLS = 64  # Closed call ids remembered to recognise a second finish
+ID_BYTES = 6  # Bytes of the digest of a remembered id
 
-ID_BYTES = 6
-"""Bytes of the digest of a remembered id."""
-
+# Event ids remembered to recognise repeated events that have different offsets (a publisher's retry)
 MAX_RECENT_IDS = 128
-"""Event ids remembered to recognise repeated events that have different offsets (a publisher's retry)."""
 
-LOST_AFTER_MS = 86_400_000
-"""Age (one day) at which an unfinished call without a stated deadline is closed as lost."""
+LOST_AFTER_MS = 86_400_000  # Age (one day) at which an unfinished call without a stated deadline is closed as lost
 
 MAX_ACTIVE_PATTERNS = 32
 MAX_NUDGE_MARKS = 16
-MAX_TOOLS = 64
-"""Maximum number of tools counted by name per session; calls of further tools count only in the total."""
-
-MAX_ASKED = 16
-"""Maximum number of calls that wait for a person and have not started."""
-
-MAX_ISSUED = 32
-"""Maximum number of nudges that feedback can refer to."""
+MAX_TOOLS = 64  # Maximum number of tools counted by name per session; calls of further tools count only in the total
+MAX_ASKED = 16  # Maximum number of calls that wait for a person and have not started
+MAX_ISSUED = 32  # Maximum number of nudges that feedback can refer to
 
 MAX_FALSE_ALARMS = 32
-MAX_OVERRIDES = 16
-"""Maximum number of limit overrides per execution, named as causes in its decisions."""
-
-SEVERITIES = tuple(PatternSeverity)
-"""Severities from 1 minor to 3 severe, by the number minus 1."""
+MAX_OVERRIDES = 16  # Maximum number of limit overrides per execution, named as causes in its decisions
+SEVERITIES = tuple(PatternSeverity)  # Severities from 1 minor to 3 severe, by the number minus 1
 
 _EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
 
@@ -58,34 +46,13 @@ AnyDetector = TypeVar("AnyDetector")
 
 
 class CallRecord(msgspec.Struct, array_like=True):
-    """A started and unfinished call, with all data that its finish needs.
-
-    Attributes:
-        deadline_ms: time at which it is overdue, milliseconds; moved by the time it waited for a person.
-        deadline_stated: whether the publisher stated the deadline; the call is closed then as timed out.
-        dangerous: whether its failure is a security failure.
-        suspect: whether its failure is a security failure if the failure's message indicates it.
-        waiting_since: start of the wait for a person's permission, milliseconds; 0 if it does not wait.
-        waited_ms: total time of finished waits, milliseconds.
-        overdue_seen: whether its deadline, not stated, has passed and `stalled_call` has handled it.
-        agent_id: agent that made it; empty for the main agent.
-        risky: like `dangerous` at a lesser level: a failure escalates its key and never blocks it.
-        runs: `shell` or `code` if the tool runs these for its caller; else empty.
-        command: command word of a shell call.
-        approvals: ids of approvals by which it may pass without asking.
-        programs: command words of a shell call.
-        waits: whether it waits for something, so that an unchanged result is no repetition by itself.
-        only_waits: whether it does nothing else.
-        request: what it asks for.
-        edits: whether its command line edits a file before what may fail.
-        summary: beginning of its request in one line, without secrets.
-    """
+    """A started and unfinished call, with all data that its finish needs."""
 
     call_id: str
     event_id: str
     tool_name: str
     started_ms: int
-    deadline_ms: int
+    deadline_ms: int  # time at which it is overdue, milliseconds; moved by the time it waited for a person
     step: int
     fingerprint: int
     fine_key: str
@@ -93,27 +60,27 @@ class CallRecord(msgspec.Struct, array_like=True):
     kind: str = ""
     tool_class: ToolClass = ToolClass.UNKNOWN
     class_declared: bool = False
-    dangerous: bool = False
+    dangerous: bool = False  # whether its failure is a security failure
     plugin_name: str = ""
     tier: str = ""
     scenario: str = ""
-    deadline_stated: bool = False
-    suspect: bool = False
-    waiting_since: int = 0
-    waited_ms: int = 0
-    overdue_seen: bool = False
-    agent_id: str = ""
-    risky: bool = False
-    runs: str = ""
-    command: str = ""
-    approvals: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
-    waits: bool = False
-    only_waits: bool = False
-    request: CallRequest = NO_REQUEST
+    deadline_stated: bool = False  # whether the publisher stated the deadline; the call is closed then as timed out
+    suspect: bool = False  # whether its failure is a security failure if the failure's message indicates it
+    waiting_since: int = 0  # start of the wait for a person's permission, milliseconds; 0 if it does not wait
+    waited_ms: int = 0  # total time of finished waits, milliseconds
+    overdue_seen: bool = False  # whether its deadline, not stated, has passed and `stalled_call` has handled it
+    agent_id: str = ""  # agent that made it; empty for the main agent
+    risky: bool = False  # like `dangerous` at a lesser level: a failure escalates its key and never blocks it
+    runs: str = ""  # `shell` or `code` if the tool runs these for its caller; else empty
+    command: str = ""  # command word of a shell call
+    approvals: tuple[str, ...] = ()  # ids of approvals by which it may pass without asking
+    programs: tuple[str, ...] = ()  # command words of a shell call
+    waits: bool = False  # whether it waits for something, so that an unchanged result is no repetition by itself
+    only_waits: bool = False  # whether it does nothing else
+    request: CallRequest = NO_REQUEST  # what it asks for
     asked: CommandRequest = NOTHING_ASKED
-    edits: bool = False
-    summary: str = ""
+    edits: bool = False  # whether its command line edits a file before what may fail
+    summary: str = ""  # beginning of its request in one line, without secrets
 
     @property
     def may_change(self) -> bool:
@@ -139,40 +106,26 @@ class CallRecord(msgspec.Struct, array_like=True):
 
 
 class ActivePattern(msgspec.Struct, array_like=True):
-    """An open streak of a detected pattern.
-
-    Attributes:
-        severity: highest reported severity, 1 minor to 3 severe.
-        raised: 1 if the last nudge was ignored, so that the next one at the same severity is a step stronger.
-        proven: whether the repetition is a proven waste, so that it may stop the run.
-        request: the call that shows it, in one line without secrets; empty without one.
-        for_model: whether the model gets nudges about it.
-        hint_only: whether something may have changed, so that its nudges stay gentle.
-        asked: tool of that call, where the request is no command or program that speaks for itself.
-        nudged_at: number of calls at the last nudge; -1 never.
-        nudged_severity: severity of that nudge.
-        required_tool: tool that the model should call, where the pattern knows.
-        variant: names its nudge texts among the detector's `variants`; empty: its own `texts`.
-    """
+    """An open streak of a detected pattern."""
 
     pattern: str
     fingerprint: int
     pattern_id: str
-    severity: int
+    severity: int  # highest reported severity, 1 minor to 3 severe
     count: int
     first_ms: int
     last_step: int
     tool_name: str
-    raised: int = 0
-    nudged_at: int = -1
-    nudged_severity: int = 0
-    required_tool: str = ""
-    variant: str = ""
-    proven: bool = False
-    request: str = ""
-    for_model: bool = True
-    hint_only: bool = False
-    asked: str = ""
+    raised: int = 0  # 1 if the last nudge was ignored, so that the next one at the same severity is a step stronger
+    nudged_at: int = -1  # number of calls at the last nudge; -1 never
+    nudged_severity: int = 0  # severity of that nudge
+    required_tool: str = ""  # tool that the model should call, where the pattern knows
+    variant: str = ""  # names its nudge texts among the detector's `variants`; empty: its own `texts`
+    proven: bool = False  # whether the repetition is a proven waste, so that it may stop the run
+    request: str = ""  # the call that shows it, in one line without secrets; empty without one
+    for_model: bool = True  # whether the model gets nudges about it
+    hint_only: bool = False  # whether something may have changed, so that its nudges stay gentle
+    asked: str = ""  # tool of that call, where the request is no command or program that speaks for itself
 
 
 class NudgeMark(msgspec.Struct, array_like=True):
@@ -185,19 +138,14 @@ class NudgeMark(msgspec.Struct, array_like=True):
 
 
 class PendingNudge(msgspec.Struct, array_like=True):
-    """A nudge whose effect has not been judged yet.
-
-    Attributes:
-        at_call: number of calls when it was delivered or, while it waits, issued.
-        waiting: its severity while no answer has carried it; 0 once one has.
-    """
+    """A nudge whose effect has not been judged yet."""
 
     nudge_id: str
     pattern: str
     fingerprint: int
-    at_call: int
+    at_call: int  # number of calls when it was delivered or, while it waits, issued
     wants_action: bool = False
-    waiting: int = 0
+    waiting: int = 0  # its severity while no answer has carried it; 0 once one has
 
 
 class IssuedNudge(msgspec.Struct, array_like=True):
@@ -218,119 +166,78 @@ class FalseAlarm(msgspec.Struct, array_like=True):
 
 
 class GuaranteeRecord(msgspec.Struct, array_like=True):
-    """One execution: from its first recursive call, or from the first override, to the end of its session.
+    """One execution: from its first recursive call, or from the first override, to the end of its session."""
 
-    Attributes:
-        started_at: when it began, milliseconds.
-        cost_usd: US dollars spent by its finished calls.
-        recursive_calls: recursive calls started.
-        completed: calls that succeeded; a partial result rests on them.
-        limits: cost, seconds and calls as overridden; None: the rules' limit holds.
-        emitted: bits of the decisions emitted: 1, 2, 4 warned and 8, 16, 32 violated, of cost, duration and calls.
-        overrides: ids of the overrides used, newest last.
-    """
-
-    started_at: int
-    cost_usd: float = 0.0
-    recursive_calls: int = 0
-    completed: int = 0
+    started_at: int  # when it began, milliseconds
+    cost_usd: float = 0.0  # US dollars spent by its finished calls
+    recursive_calls: int = 0  # recursive calls started
+    completed: int = 0  # calls that succeeded; a partial result rests on them
+    # cost, seconds and calls as overridden; None: the rules' limit holds
     limits: list[float | None] = msgspec.field(default_factory=lambda: [None, None, None])
+    # bits of the decisions emitted: 1, 2, 4 warned and 8, 16, 32 violated, of cost, duration and calls
     emitted: int = 0
-    overrides: list[str] = []
+    overrides: list[str] = []  # ids of the overrides used, newest last
 
 
 class FeedbackRecord(msgspec.Struct, array_like=True):
-    """False alarms of a session, and the nudges that feedback can still refer to.
+    """False alarms of a session, and the nudges that feedback can still refer to."""
 
-    Attributes:
-        issued: nudges that a judgement can still refer to, oldest first.
-        false_alarms: how often each pattern was judged one, by tool.
-        muted: patterns and fingerprints judged false alarms; not nudged again.
-        tells_deliveries: whether the publisher tells which nudges an answer carried.
-    """
-
-    issued: list[IssuedNudge] = []
-    false_alarms: list[FalseAlarm] = []
-    muted: list[tuple[str, int]] = []
-    tells_deliveries: bool = False
+    issued: list[IssuedNudge] = []  # nudges that a judgement can still refer to, oldest first
+    false_alarms: list[FalseAlarm] = []  # how often each pattern was judged one, by tool
+    muted: list[tuple[str, int]] = []  # patterns and fingerprints judged false alarms; not nudged again
+    tells_deliveries: bool = False  # whether the publisher tells which nudges an answer carried
 
 
 class TurnRecord(msgspec.Struct, array_like=True):
-    """The open turn of a session, or its last turn.
+    """The open turn of a session, or its last turn."""
 
-    Attributes:
-        index: its number.
-        known: the number is known: an event has named it, or turns are published.
-        open: it has begun and not ended.
-        stalled: a pattern was seen in it.
-        ends_published: the publisher is known to end its turns: it has ended one, or has said that it does.
-        since_ms: when the open turn began, milliseconds; 0 none is open.
-        event_id: event with which it began.
-    """
-
-    index: int = 0
-    known: bool = False
-    open: bool = False
-    stalled: bool = False
-    ends_published: bool = False
-    since_ms: int = 0
-    event_id: str = ""
+    index: int = 0  # its number
+    known: bool = False  # the number is known: an event has named it, or turns are published
+    open: bool = False  # it has begun and not ended
+    stalled: bool = False  # a pattern was seen in it
+    ends_published: bool = False  # the publisher is known to end its turns: it has ended one, or has said that it does
+    since_ms: int = 0  # when the open turn began, milliseconds; 0 none is open
+    event_id: str = ""  # event with which it began
 
 
 class SessionRecord(KeyState):
     """State of a session without detectors: ids, calls in flight, turn, and the current agent's steps and patterns.
 
     `SessionState` adds the detectors, which see a session as this record.
-
-    Attributes:
-        model: the model that acted last, as far as it is known.
-        models: models that may be suggested, as the platform last declared them; None: it has declared none.
-        overrides: settings that the session overrides, as JSON; empty when none.
-        arrived: when the latest event of its own arrived, milliseconds; 0 before the first.
-        recent_ids: digests (`ID_BYTES`) of the latest event ids, oldest first.
-        closed_calls: digests of the ids of the latest closed calls, oldest first.
-        lone_calls: ids and times (ms) of finishes that came without a start.
-        asked: calls that wait for a person and have not started: id, and since when (milliseconds).
-        next_deadline: when the next call in flight falls due (`CallRecord.due_ms`), milliseconds; 0 none.
-        failed_calls: of `calls`, those that failed.
-        neutral_calls: of `calls`, those that say nothing.
-        guarantees: what its execution has spent; absent while no limits apply to it.
-        tools: tools called in this session and how often in this turn; those that do not exist are left out.
-        stall_due: when a detector next has something to report because time has passed, milliseconds; 0 nothing is due.
-        agent: the agent that acted last; empty: the main one.
-        steps: steps of the agent that acted last.
-        active: its open patterns.
-        pending_nudges: its nudges whose effect is still open.
-        nudged: when its closed patterns were last nudged.
-        finished_ms: time of the latest finish of a call, milliseconds; 0 none.
     """
 
     workspace_id: str = ""
     user_id: str = ""
-    model: str = ""
+    model: str = ""  # the model that acted last, as far as it is known
+    # models that may be suggested, as the platform last declared them; None: it has declared none
     models: tuple[str, ...] | None = None
-    overrides: str = ""
-    arrived: int = 0
+    overrides: str = ""  # settings that the session overrides, as JSON; empty when none
+    arrived: int = 0  # when the latest event of its own arrived, milliseconds; 0 before the first
+    # digests (`ID_BYTES`) of the latest event ids, oldest first
     recent_ids: bytearray = msgspec.field(default_factory=bytearray)
     open_calls: list[CallRecord] = []
+    # digests of the ids of the latest closed calls, oldest first
     closed_calls: bytearray = msgspec.field(default_factory=bytearray)
-    lone_calls: list[tuple[str, int]] = []
+    lone_calls: list[tuple[str, int]] = []  # ids and times (ms) of finishes that came without a start
+    # calls that wait for a person and have not started: id, and since when (milliseconds)
     asked: list[tuple[str, int]] = []
-    next_deadline: int = 0
+    next_deadline: int = 0  # when the next call in flight falls due (`CallRecord.due_ms`), milliseconds; 0 none
     calls: int = 0
-    failed_calls: int = 0
-    neutral_calls: int = 0
-    guarantees: GuaranteeRecord | None = None
+    failed_calls: int = 0  # of `calls`, those that failed
+    neutral_calls: int = 0  # of `calls`, those that say nothing
+    guarantees: GuaranteeRecord | None = None  # what its execution has spent; absent while no limits apply to it
     turn: TurnRecord = msgspec.field(default_factory=TurnRecord)
+    # tools called in this session and how often in this turn; those that do not exist are left out
     tools: dict[str, int] = {}
+    # when a detector next has something to report because time has passed, milliseconds; 0 nothing is due
     stall_due: int = 0
     feedback: FeedbackRecord = msgspec.field(default_factory=FeedbackRecord)
-    agent: str = ""
-    steps: AgentSteps = msgspec.field(default_factory=AgentSteps)
-    active: list[ActivePattern] = []
-    pending_nudges: list[PendingNudge] = []
-    nudged: list[NudgeMark] = []
-    finished_ms: int = 0
+    agent: str = ""  # the agent that acted last; empty: the main one
+    steps: AgentSteps = msgspec.field(default_factory=AgentSteps)  # steps of the agent that acted last
+    active: list[ActivePattern] = []  # its open patterns
+    pending_nudges: list[PendingNudge] = []  # its nudges whose effect is still open
+    nudged: list[NudgeMark] = []  # when its closed patterns were last nudged
+    finished_ms: int = 0  # time of the latest finish of a call, milliseconds; 0 none
 
     def schedule(self) -> None:
         """Recompute the due time of the next open call."""
@@ -346,8 +253,7 @@ class SessionRecord(KeyState):
         raise NotImplementedError
 
 
-PREPARED_HASH = blake2b(digest_size=ID_BYTES)
-"""Hash to copy for the digest of an id, which is cheaper than a new one."""
+PREPARED_HASH = blake2b(digest_size=ID_BYTES)  # Hash to copy for the digest of an id, which is cheaper than a new one
 
 
 def id_digest(name: str) -> bytes:
@@ -366,55 +272,37 @@ def place_of(digest: bytes, digests: bytearray) -> int:
 
 
 class PatternSighting(NamedTuple):
-    """A detector's report of its pattern in the current event, with a severity from 1 minor to 3 severe.
-
-    Attributes:
-        fingerprint: identifies what repeats; 0 for patterns without one. Pattern and fingerprint identify the streak.
-        repetitions: number of repetitions so far.
-        tools: tools of the repetition, oldest first.
-        event_ids: evidence, newest last.
-        expected_action: action that the model should take instead; empty if unknown.
-        required_tool: tool that the model should call; empty if unknown.
-        since_ms: start of the first repetition, milliseconds; 0: time of the current event.
-        variant: key of the nudge texts in the detector's `variants`; empty: its own `texts`.
-        agent_id: agent that shows the pattern; None: the current agent.
-        proven: whether the repetition is a proven waste: equal requests with equal results or the same failure, no
-            evidence of change and no wait between; only then a severe one may stop the run.
-        for_model: whether the model gets a nudge about it.
-        for_user: whether a person is told, whatever the severity.
-        hint_only: whether something may have changed between the repetitions, so that its nudges stay gentle.
-    """
+    """A detector's report of its pattern in the current event, with a severity from 1 minor to 3 severe."""
 
     pattern: PatternType
     severity: int
+    # identifies what repeats; 0 for patterns without one. Pattern and fingerprint identify the streak.
     fingerprint: int
-    repetitions: int
-    tools: Sequence[str]
-    event_ids: Sequence[str]
-    expected_action: str = ""
-    required_tool: str = ""
-    since_ms: int = 0
-    variant: str = ""
-    agent_id: str | None = None
+    repetitions: int  # number of repetitions so far
+    tools: Sequence[str]  # tools of the repetition, oldest first
+    event_ids: Sequence[str]  # evidence, newest last
+    expected_action: str = ""  # action that the model should take instead; empty if unknown
+    required_tool: str = ""  # tool that the model should call; empty if unknown
+    since_ms: int = 0  # start of the first repetition, milliseconds; 0: time of the current event
+    variant: str = ""  # key of the nudge texts in the detector's `variants`; empty: its own `texts`
+    agent_id: str | None = None  # agent that shows the pattern; None: the current agent
+    # whether the repetition is a proven waste: equal requests with equal results or the same failure, no evidence of
+    # change and no wait between; only then a severe one may stop the run
     proven: bool = False
-    for_model: bool = True
-    for_user: bool = False
+    for_model: bool = True  # whether the model gets a nudge about it
+    for_user: bool = False  # whether a person is told, whatever the severity
+    # whether something may have changed between the repetitions, so that its nudges stay gentle
     hint_only: bool = False
 
 
 class EventContext(msgspec.Struct, gc=False):
-    """Context of the fold of one event; `emit` holds its id (`cause`) and its time (`at`, milliseconds).
-
-    Attributes:
-        sightings: sightings that detectors have appended and that have not been emitted yet.
-        call: the call that the event starts or finishes; None for other events.
-        same: calls equal to the one that the event finishes, in the latest steps of its agent, oldest first.
-    """
+    """Context of the fold of one event; `emit` holds its id (`cause`) and its time (`at`, milliseconds)."""
 
     state: SessionRecord
     session_id: str
     rules: RuleSet
     emit: OutputEmitter
-    sightings: list[PatternSighting] = []
-    call: CallRecord | None = None
+    sightings: list[PatternSighting] = []  # sightings that detectors have appended and that have not been emitted yet
+    call: CallRecord | None = None  # the call that the event starts or finishes; None for other events
+    # calls equal to the one that the event finishes, in the latest steps of its agent, oldest first
     same: Sequence[FinishedStep] = ()

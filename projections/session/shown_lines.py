@@ -10,11 +10,8 @@ from zlib import crc32
 from ...schemas.result_sketch import LINE_BYTES, ResultSketch
 from .novelty import SHORT_LINES, CallRequest, sampled
 
-MAX_ECHO_BYTES = 4000
-"""In a longer result, and in one of more than `SHORT_LINES`, no line is compared with the request."""
-
-MIN_QUOTE_BYTES = 8
-"""Shortest part of a request by which the first line of a result is recognised as its heading."""
+MAX_ECHO_BYTES = 4000  # In a longer result, and in one of more than `SHORT_LINES`, no line is compared with the request
+MIN_QUOTE_BYTES = 8  # Shortest part of a request by which the first line of a result is recognised as its heading
 
 MAX_NOTHING_BYTES = 200
 _NOTHING = re.compile(
@@ -23,8 +20,7 @@ _NOTHING = re.compile(
 )
 _ACKNOWLEDGEMENT_BYTES = 40
 
-MAX_HIDDEN_BYTES = 300
-"""A longer result of a successful command is not searched for a program that was not found."""
+MAX_HIDDEN_BYTES = 300  # A longer result of a successful command is not searched for a program that was not found
 
 _NOT_FOUND = b"not found"
 _MASK = (1 << 32) - 1
@@ -32,11 +28,7 @@ _WITHOUT_LINES = frozenset({"empty", "echo"})
 
 
 class ShownLines:
-    """Lines of a result that are not empty and do not echo the request; false without any.
-
-    Attributes:
-        only_echo: whether there is text, but no such line.
-    """
+    """Lines of a result that are not empty and do not echo the request; false without any."""
 
     __slots__ = ("_checksums", "_lines", "only_echo")
 
@@ -44,7 +36,7 @@ class ShownLines:
         """Take lines as they are."""
         self._lines = lines
         self._checksums: list[int] | None = None
-        self.only_echo = only_echo
+        self.only_echo = only_echo  # whether there is text, but no such line
 
     @classmethod
     def of(cls, lines: Sequence[bytes], size: int, request: CallRequest) -> ShownLines:

@@ -13,36 +13,26 @@ import msgspec
 from ..snapshot import PackedValue
 from .novelty import SeenLines
 
-MAX_CYCLE = 6
-"""Longest cycle that is detected, in steps."""
+MAX_CYCLE = 6  # Longest cycle that is detected, in steps
 
+# Number of finished calls that are remembered, where the window of steps is shorter; more only of parallel calls
 MAX_WINDOW_CALLS = 40
-"""Number of finished calls that are remembered, where the window of steps is shorter; more only of parallel calls."""
 
-_MASK = (1 << 64) - 1
-"""Mask that keeps numbers to 64 bits; faster than a remainder."""
+_MASK = (1 << 64) - 1  # Mask that keeps numbers to 64 bits; faster than a remainder
 
+# Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits
 _MULTIPLIER_1, _MULTIPLIER_2 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
-"""Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits."""
 
-ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32
-"""Bits of `FinishedStep.marks`."""
+ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32  # Bits of `FinishedStep.marks`
 
+# Time without a call after which somebody may have waited for the next look; a model may have thought as long
 PAUSE_MS = 20_000
-"""Time without a call after which somebody may have waited for the next look; a model may have thought as long."""
 
-WAIT_MS = 60_000
-"""Time without a call after which somebody has surely waited for the next look."""
+WAIT_MS = 60_000  # Time without a call after which somebody has surely waited for the next look
 
 
 class FinishedStep(msgspec.Struct, array_like=True):
-    """A finished call in the window of steps: fingerprints of call and result (0 unknown), and its start (ms).
-
-    Attributes:
-        marks: what is known of it, as bits: ACTED an action, MAY_HAVE_CHANGED a success of unknown effect, FAILED,
-            WAITED it waits for something, or something woke the model before it, NEWS a success whose result held
-            something new, PAUSED no call ran for `PAUSE_MS` before it.
-    """
+    """A finished call in the window of steps: fingerprints of call and result (0 unknown), and its start (ms)."""
 
     step: int
     call: int
@@ -50,15 +40,14 @@ class FinishedStep(msgspec.Struct, array_like=True):
     tool_name: str
     event_id: str
     at_ms: int = 0
+    # what is known of it, as bits: ACTED an action, MAY_HAVE_CHANGED a success of unknown effect, FAILED, WAITED it
+    # waits for something, or something woke the model before it, NEWS a success whose result held something new, PAUSED
+    # no call ran for `PAUSE_MS` before it
     marks: int = 0
 
 
 class _WindowColumns(msgspec.Struct, array_like=True):
-    """Columns of a window: 64-bit fingerprints, tools as places in a list, and differences of steps and times.
-
-    Attributes:
-        ids: ids of events; of UUIDs, which nearly all are, their bytes.
-    """
+    """Columns of a window: 64-bit fingerprints, tools as places in a list, and differences of steps and times."""
 
     calls: bytes
     results: bytes
@@ -67,7 +56,7 @@ class _WindowColumns(msgspec.Struct, array_like=True):
     marks: list[int]
     tools: list[str]
     tool: list[int]
-    ids: bytes | list[str]
+    ids: bytes | list[str]  # ids of events; of UUIDs, which nearly all are, their bytes
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -128,34 +117,22 @@ class AgentSteps(msgspec.Struct, array_like=True):
 
     Calls belong together by the `message_id` of their starts, else if they start before any call of the batch has
     finished.
-
-    Attributes:
-        number: number of the current step.
-        open_calls: calls of the current step still open.
-        sealed: whether a call of the current step has finished, so that a start of another message begins a new step.
-        mix: sum of the fingerprints of its finished calls, independent of their order.
-        progress: step of the last progress; repetition before it does not count.
-        window: calls finished in the latest steps, oldest first.
-        cycle_tail: fingerprints of the latest complete steps, newest last.
-        cycle_runs: for periods 1 to MAX_CYCLE, how many of them in a row equalled the step one period earlier.
-        message: digest of the id of the message that made the current step's calls; 0 unknown.
-        workspace: digest of the latest known state of the workspace; 0 unknown.
-        woken: whether a timer, a report or another agent woke the model since the latest finished call.
-        seen: sketch of the lines that the agent has seen.
     """
 
-    number: int = 0
-    open_calls: int = 0
+    number: int = 0  # number of the current step
+    open_calls: int = 0  # calls of the current step still open
+    # whether a call of the current step has finished, so that a start of another message begins a new step
     sealed: bool = True
-    mix: int = 0
-    progress: int = 0
-    window: StepWindow = msgspec.field(default_factory=StepWindow)
-    cycle_tail: list[int] = []
+    mix: int = 0  # sum of the fingerprints of its finished calls, independent of their order
+    progress: int = 0  # step of the last progress; repetition before it does not count
+    window: StepWindow = msgspec.field(default_factory=StepWindow)  # calls finished in the latest steps, oldest first
+    cycle_tail: list[int] = []  # fingerprints of the latest complete steps, newest last
+    # for periods 1 to MAX_CYCLE, how many of them in a row equalled the step one period earlier
     cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
-    message: int = 0
-    workspace: int = 0
-    woken: bool = False
-    seen: SeenLines = msgspec.field(default_factory=SeenLines)
+    message: int = 0  # digest of the id of the message that made the current step's calls; 0 unknown
+    workspace: int = 0  # digest of the latest known state of the workspace; 0 unknown
+    woken: bool = False  # whether a timer, a report or another agent woke the model since the latest finished call
+    seen: SeenLines = msgspec.field(default_factory=SeenLines)  # sketch of the lines that the agent has seen
 
     def call_started(self, message: int) -> int:
         """Add a started call, of the message with this digest, to the current or a new step; returns its number."""

@@ -33,7 +33,7 @@ from ..calls.classify import (
     speaks_of_security,
     text_of_result,
 )
-from ..calls.errors import neutral_reason
+from ..calls.error_words import neutral_reason
 from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask, without_snapshots
 from ..calls.programs import NOTHING, FailureReading, read, service_asked
 from ..calls.tool_class import reads_by_sql
@@ -41,71 +41,49 @@ from .records import CallRecord
 from .shown_lines import NO_LINES, Shown, ShownLines, SketchedLines
 
 NO_ERROR = ErrorInfo()
+# Statuses that tell more about a failure than that it is one
 _TELLING_STATUS = frozenset({CallStatus.TIMEOUT, CallStatus.REJECTED})
-"""Statuses that tell more about a failure than that it is one."""
 
+# Classes of calls of whose results no line is looked for again
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
-"""Classes of calls of whose results no line is looked for again."""
 
 _STRUCTURED = frozenset({b"{", b"["})
 NEUTRAL_STATUS = frozenset({CallStatus.CANCELLED, CallStatus.CIRCUIT_OPEN, CallStatus.LOST})
 
 
 class FinishVerdict(msgspec.Struct, frozen=True, gc=False):
-    """Verdict on a finished call.
+    """Verdict on a finished call."""
 
-    Attributes:
-        word: success, failure, or neutral: neither, and detectors skip it.
-        severity: of a failure.
-        result: fingerprint of what it gave, or of how it failed.
-        expected: an informational failure that no rule counts.
-        denied: a user refused it.
-        failed: the word is failure.
-        neutral: the word is neutral.
-        risky: a security failure of the lesser level.
-        answered: a `validation` failure that names no fault: the tool said no.
-        behind: service behind a program that is away or refuses: `curl@localhost:8080`, `gh@github.com`; of a success
-            or an answer, the service that has answered.
-        refused: the service behind refuses the caller.
-        reached: the tool of an MCP server reports the failure, so that the server itself has answered.
-        answer: a failure that is the answer of a search or comparison: nothing found, not equal, not yet. Of a program
-            it is expected, too.
-        rejected: the client refused the call before it ran.
-        kind: fingerprint of how it failed without the text: status, severity, codes and type.
-        text: fingerprint of the text of a failure without what moves and without the echo of the request.
-        message: the text of a failure, at most MAX_MESSAGE_CHARS characters.
-        shown: lines of the result, as they stand in its JSON; none if it is unknown, or none is looked for again.
-        size: length of the result in bytes.
-        told: the failure as the event or its result tells it; None if it tells none.
-        own_class: an exception of a class that the tool defines itself, which may be its answer.
-        reclassified: severity that it would have without the rules for the tool's failures; None if they change none.
-        rule: name by which these rules have the failure: its type, code, HTTP status or exit code.
-    """
-
-    word: Literal["success", "failure", "neutral"]
-    severity: FailureSeverity | None = None
+    word: Literal["success", "failure", "neutral"]  # success, failure, or neutral: neither, and detectors skip it
+    severity: FailureSeverity | None = None  # of a failure
     http_status: int | None = None
-    result: int = 0
-    expected: bool = False
-    denied: bool = False
-    failed: bool = False
-    neutral: bool = False
-    risky: bool = False
-    answered: bool = False
-    reached: bool = False
+    result: int = 0  # fingerprint of what it gave, or of how it failed
+    expected: bool = False  # an informational failure that no rule counts
+    denied: bool = False  # a user refused it
+    failed: bool = False  # the word is failure
+    neutral: bool = False  # the word is neutral
+    risky: bool = False  # a security failure of the lesser level
+    answered: bool = False  # a `validation` failure that names no fault: the tool said no
+    reached: bool = False  # the tool of an MCP server reports the failure, so that the server itself has answered
+    # a failure that is the answer of a search or comparison: nothing found, not equal, not yet. Of a program it is
+    # expected, too.
     answer: bool = False
-    rejected: bool = False
-    kind: int = 0
-    text: int = 0
-    message: str = ""
+    rejected: bool = False  # the client refused the call before it ran
+    kind: int = 0  # fingerprint of how it failed without the text: status, severity, codes and type
+    text: int = 0  # fingerprint of the text of a failure without what moves and without the echo of the request
+    message: str = ""  # the text of a failure, at most MAX_MESSAGE_CHARS characters
+    # lines of the result, as they stand in its JSON; none if it is unknown, or none is looked for again
     shown: Shown = NO_LINES
-    size: int = 0
+    size: int = 0  # length of the result in bytes
+    # service behind a program that is away or refuses: `curl@localhost:8080`, `gh@github.com`; of a success or an
+    # answer, the service that has answered
     behind: str = ""
-    refused: bool = False
-    told: RawFailure | None = None
-    own_class: bool = False
+    refused: bool = False  # the service behind refuses the caller
+    told: RawFailure | None = None  # the failure as the event or its result tells it; None if it tells none
+    own_class: bool = False  # an exception of a class that the tool defines itself, which may be its answer
+    # severity that it would have without the rules for the tool's failures; None if they change none
     reclassified: FailureSeverity | None = None
-    rule: str = ""
+    rule: str = ""  # name by which these rules have the failure: its type, code, HTTP status or exit code
 
 
 def failure_of(error: ErrorInfo) -> RawFailure:
@@ -202,8 +180,8 @@ def _read_text(raw: bytes) -> tuple[int, Sequence[bytes]]:
     return fingerprints.digest(masked), (masked if len(raw) <= MAX_RESULT_BYTES else raw).strip(b'"').split(b"\\n")
 
 
+# The same for short results, most of which have been given before
 _read_text_before = lru_cache(maxsize=4096)(_read_text)
-"""The same for short results, most of which have been given before."""
 
 
 def _judge_failure(

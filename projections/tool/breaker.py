@@ -24,7 +24,7 @@ from ...rules.rules import BreakerPolicy
 from ...schemas.commands import BreakerClose, BreakerDisable, BreakerForceOpen, BreakerObserve
 from ...schemas.outcomes import CallOutcome, ProbeRequest
 from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, FailureSeverity
-from .state import MAX_FAILING, BreakerRecord, ProbeHolder, may_be_answer
+from .tool_state import MAX_FAILING, BreakerRecord, ProbeHolder, may_be_answer
 
 HEALTH_FAILURES = frozenset(
     {
@@ -37,8 +37,7 @@ HEALTH_FAILURES = frozenset(
 )
 
 
-MIN_FAILING_KEYS = 3
-"""Number of fine keys of a tool that must be failing before its circuit opens."""
+MIN_FAILING_KEYS = 3  # Number of fine keys of a tool that must be failing before its circuit opens
 
 _C, _O, _H, _F = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN
 STATES = (_C, _O, _H, _F)
@@ -56,8 +55,7 @@ TRANSITIONS: Mapping[tuple[BreakerState, BreakerTrigger], BreakerState] = {
 }
 
 
-BreakerOrder = BreakerForceOpen | BreakerClose | BreakerDisable | BreakerObserve
-"""Operator command about a circuit."""
+BreakerOrder = BreakerForceOpen | BreakerClose | BreakerDisable | BreakerObserve  # Operator command about a circuit
 
 
 class CircuitChange(NamedTuple):

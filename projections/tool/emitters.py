@@ -17,24 +17,17 @@ from ..calls.keys import order
 from ..emitter import time_or_none
 from . import breaker, trust
 from .failure_counts import FAILED, effective_failures
-from .state import ToolFold, ToolState, TrustRecord
+from .tool_state import ToolFold, ToolState, TrustRecord
 
-MAX_FAILURE_TIMES = 20
-"""Maximum number of latest failures whose times a public state lists."""
+MAX_FAILURE_TIMES = 20  # Maximum number of latest failures whose times a public state lists
 
 
 class TrustCause(NamedTuple):
-    """Input event that moved a trust record: a call, or an operator's command.
+    """Input event that moved a trust record: a call, or an operator's command."""
 
-    Attributes:
-        id: id of the input event.
-        session_id: session of the call; empty for a command.
-        user_id: user of the call; empty for a command.
-    """
-
-    id: str
-    session_id: str = ""
-    user_id: str = ""
+    id: str  # id of the input event
+    session_id: str = ""  # session of the call; empty for a command
+    user_id: str = ""  # user of the call; empty for a command
 
 
 def trust_changed(

@@ -9,15 +9,12 @@ from functools import lru_cache
 
 from ...rules.trust import EscalationRule
 from ..calls.fingerprints import digest
-from .state import MAX_SESSIONS, TrustRecord
+from .tool_state import MAX_SESSIONS, TrustRecord
 
 HOUR_MS = 3_600_000
 
-SESSION_DECAY = 0.8
-"""Factor on the weight of a failure for each later session with successes only."""
-
-WORKED, FAILED = 1, 2
-"""Bit flags of a session on a key: it had a success, it had a counted failure."""
+SESSION_DECAY = 0.8  # Factor on the weight of a failure for each later session with successes only
+WORKED, FAILED = 1, 2  # Bit flags of a session on a key: it had a success, it had a counted failure
 
 
 def note_session(record: TrustRecord, session_id: str, flag: int) -> int:

@@ -15,16 +15,11 @@ from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState, TrustTrigger
 from . import trust
 from .emitters import TrustCause
-from .state import MAX_USERS, FleetReport, ToolFold, ToolState, TrustRecord
+from .tool_state import MAX_USERS, FleetReport, ToolFold, ToolState, TrustRecord
 
-BUCKETS = 6
-"""Number of buckets of the window; the oldest bucket is dropped as a whole."""
-
-RATE_STEP = 0.1
-"""Change of the failure rate that causes a report."""
-
-COMMAND = "|command="
-"""Part of the fine key of a shell's command."""
+BUCKETS = 6  # Number of buckets of the window; the oldest bucket is dropped as a whole
+RATE_STEP = 0.1  # Change of the failure rate that causes a report
+COMMAND = "|command="  # Part of the fine key of a shell's command
 
 _TRUSTED = TrustState.TRUSTED
 

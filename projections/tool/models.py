@@ -21,7 +21,7 @@ from ...schemas.vocabulary import ModelSwitchStrategy
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
 from ..emitter import time_or_none
-from .state import (
+from .tool_state import (
     FIRST_FAILURES_PUBLISHED,
     FIRST_PUBLISHED_AT,
     MAX_MODEL_EVIDENCE,
@@ -33,31 +33,21 @@ from .state import (
     ToolState,
 )
 
+# Age in milliseconds of a model's last call above which it is suggested only if the session declares it available
 SEEN_WITHIN_MS = 30 * 86_400_000
-"""Age in milliseconds of a model's last call above which it is suggested only if the session declares it available."""
 
 
-Z_90 = 1.6448536269514722
-"""Half width, in standard deviations, of the central 90 % of a normal distribution."""
-
-Z_95 = 1.959963984540054
-"""The same of the central 95 %."""
+Z_90 = 1.6448536269514722  # Half width, in standard deviations, of the central 90 % of a normal distribution
+Z_95 = 1.959963984540054  # The same of the central 95 %
 
 
 class ModelSuccess(NamedTuple):
-    """Success rate of a model on a key, failures of other causes left out.
+    """Success rate of a model on a key, failures of other causes left out."""
 
-    Attributes:
-        rate: success rate, 0 to 1.
-        measured: number of calls and patterns that it was computed from.
-        lower: lower bound of the two-sided 90 % confidence interval.
-        upper: upper bound of the interval.
-    """
-
-    rate: float
-    measured: int
-    lower: float
-    upper: float
+    rate: float  # success rate, 0 to 1
+    measured: int  # number of calls and patterns that it was computed from
+    lower: float  # lower bound of the two-sided 90 % confidence interval
+    upper: float  # upper bound of the interval
 
 
 class BetterModel(NamedTuple):
@@ -69,11 +59,7 @@ class BetterModel(NamedTuple):
 
 
 def wilson_bounds(successes: int, trials: int, z: float = Z_90) -> tuple[float, float]:
-    """Bounds of Wilson's score interval for `successes` of `trials`, each 0 to 1; (0, 1) without a trial.
-
-    Raises:
-        ValueError: `successes` is negative or greater than `trials`.
-    """
+    """Bounds of Wilson's score interval for `successes` of `trials`, each 0 to 1; (0, 1) without a trial."""
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes of {trials} trials cannot be")
     if not trials:

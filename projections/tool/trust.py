@@ -37,22 +37,19 @@ from .failure_counts import (
     failure_rate,
     note_session,
 )
-from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, CountedFailure, TrustRecord, may_be_answer
+from .tool_state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, CountedFailure, TrustRecord, may_be_answer
 
-MAX_DURATION_MS = 24 * HOUR_MS
-"""Maximum duration of an escalation, milliseconds."""
+MAX_DURATION_MS = 24 * HOUR_MS  # Maximum duration of an escalation, milliseconds
 
+# Milliseconds without a counted failure after which an escalated or recovering key is trusted again
 AGED_AFTER_MS = 24 * HOUR_MS
-"""Milliseconds without a counted failure after which an escalated or recovering key is trusted again."""
 
-AUTH_FAILURES = 3
-"""Number of 401 or 403 answers within the window that indicate an invalid credential."""
+AUTH_FAILURES = 3  # Number of 401 or 403 answers within the window that indicate an invalid credential
 
+# Number of families of a tool's fine keys that must be failing before the tool as a whole is judged
 MIN_FAILING_FAMILIES = 3
-"""Number of families of a tool's fine keys that must be failing before the tool as a whole is judged."""
 
-DEFAULT_COUNT = 3
-"""Half of the number of latest calls that are checked, if a rule has no count threshold."""
+DEFAULT_COUNT = 3  # Half of the number of latest calls that are checked, if a rule has no count threshold
 
 _AUTH_STATUS = frozenset({401, 403})
 _EVIDENCE = 20
@@ -89,6 +86,7 @@ TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
 }
 
 
+# Trigger of each operator's order, by the type of its command; None for an approval, which lets one call pass
 ORDERS: Mapping[TrustOrderType, TrustTrigger | None] = {
     "trust.reset": TrustTrigger.RESET,
     "trust.recover": TrustTrigger.RECOVER,
@@ -96,23 +94,15 @@ ORDERS: Mapping[TrustOrderType, TrustTrigger | None] = {
     "tool.remove": TrustTrigger.REMOVE,
     "tool.restore": TrustTrigger.RESTORE,
 }
-"""Trigger of each operator's order, by the type of its command; None for an approval, which lets one call pass."""
 
 
 class OperatorOrder(NamedTuple):
-    """An operator's order about trust.
+    """An operator's order about trust."""
 
-    Attributes:
-        type: type of its command.
-        cause: id of its command.
-        until: end of an approval, milliseconds; else 0.
-        session: session all of whose calls an approval lets pass; empty: one call.
-    """
-
-    type: TrustOrderType
-    cause: str
-    until: int = 0
-    session: str = ""
+    type: TrustOrderType  # type of its command
+    cause: str  # id of its command
+    until: int = 0  # end of an approval, milliseconds; else 0
+    session: str = ""  # session all of whose calls an approval lets pass; empty: one call
 
     @property
     def trigger(self) -> TrustTrigger | None:
@@ -121,60 +111,41 @@ class OperatorOrder(NamedTuple):
 
 
 class TrustChange(NamedTuple):
-    """A trust transition, or (with equal states) a recovery that waits for the operator.
-
-    Attributes:
-        amount: effective failures, successes or rate that caused it.
-        threshold: the threshold that was reached; None if there is none.
-        pending: whether recovery waits for the operator.
-        order_key: key of the record whose reset lets calls of the key run: its own, or that of a wider record.
-        part_of: key of the wider record whose change already informs users of this one; empty if none.
-        evidence: ids of the events that caused it, oldest first.
-    """
+    """A trust transition, or (with equal states) a recovery that waits for the operator."""
 
     before: TrustState
     after: TrustState
     trigger: TrustTrigger
-    amount: float
-    threshold: float | None
-    pending: bool = False
+    amount: float  # effective failures, successes or rate that caused it
+    threshold: float | None  # the threshold that was reached; None if there is none
+    pending: bool = False  # whether recovery waits for the operator
     reason: str = ""
-    order_key: str = ""
-    part_of: str = ""
-    evidence: tuple[str, ...] = ()
+    order_key: str = ""  # key of the record whose reset lets calls of the key run: its own, or that of a wider record
+    part_of: str = ""  # key of the wider record whose change already informs users of this one; empty if none
+    evidence: tuple[str, ...] = ()  # ids of the events that caused it, oldest first
 
 
 class ParentRecord(NamedTuple):
-    """The record of the tool or service that a fine key belongs to.
-
-    Attributes:
-        notifies: whether users are notified of its changes.
-    """
+    """The record of the tool or service that a fine key belongs to."""
 
     record: TrustRecord
-    notifies: bool
+    notifies: bool  # whether users are notified of its changes
 
 
 class TrustJudgement(NamedTuple):
-    """Rule and context by which one record judges a call.
+    """Rule and context by which one record judges a call."""
 
-    Attributes:
-        rule: rule of the record's own scope.
-        mode: whether enough successes restore trust automatically or wait for the operator.
-        narrowest: whether no narrower record judges the call; only such a record counts security failures and denials.
-        family: digest of the family of the call's fine key if the record is a tool's and its keys have their own
-            records; else 0. Such a record moves only while at least `MIN_FAILING_FAMILIES` of its families fail.
-        expected_rate: failure rate that is normal for the tool, 0 to 1.
-        wider: record of the tool or service that the record's key belongs to; None if its changes are hidden.
-        hidden: whether nothing of the record is published: it is kept for the fleet alone, and changes get no reason.
-    """
-
-    rule: EscalationRule
-    mode: RecoveryMode
+    rule: EscalationRule  # rule of the record's own scope
+    mode: RecoveryMode  # whether enough successes restore trust automatically or wait for the operator
+    # whether no narrower record judges the call; only such a record counts security failures and denials
     narrowest: bool = True
+    # digest of the family of the call's fine key if the record is a tool's and its keys have their own records; else 0.
+    # Such a record moves only while at least `MIN_FAILING_FAMILIES` of its families fail.
     family: int = 0
-    expected_rate: float = 0.0
+    expected_rate: float = 0.0  # failure rate that is normal for the tool, 0 to 1
+    # record of the tool or service that the record's key belongs to; None if its changes are hidden
     wider: ParentRecord | None = None
+    # whether nothing of the record is published: it is kept for the fleet alone, and changes get no reason
     hidden: bool = False
 
 

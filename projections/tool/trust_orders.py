@@ -14,26 +14,20 @@ from ..calls.attempt import danger_of_key
 from ..calls.keys import has_scope, tool_of_key, unescape
 from . import emitters, fleet_report, trust
 from .emitters import TrustCause
-from .state import ToolFold, ToolState, TrustRecord
+from .tool_state import ToolFold, ToolState, TrustRecord
 from .trust import OperatorOrder
 from .trust_scopes import note_ages, own_record, publish, records, rule_of
 
-APPROVAL_S = 3600.0
-"""Seconds after which an unused approval expires, unless its command states another time."""
+APPROVAL_S = 3600.0  # Seconds after which an unused approval expires, unless its command states another time
 
+# Moves that are published even for a tool whose record is kept for the fleet alone
 _SEEN_ORDERS = frozenset({TrustTrigger.REMOVE, TrustTrigger.RESTORE})
-"""Moves that are published even for a tool whose record is kept for the fleet alone."""
 
-TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore
-"""An operator's command about trust."""
+TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore  # An operator's command about trust
 
 
 def check_room(state: ToolState, command: ToolRemove, rules: RuleSet) -> None:
-    """Reject a removal that would add a fine key beyond the limit; called before anything has changed.
-
-    Raises:
-        EventRejected: the scope already has `trust.max_fine_keys` fine keys.
-    """
+    """Reject a removal that would add a fine key beyond the limit; called before anything has changed."""
     most = rules.trust.max_fine_keys
     if len(state.fine) < most or not _is_new_fine_key(state, command.key):
         return

@@ -20,24 +20,18 @@ from ..calls.fingerprints import digest
 from ..calls.keys import family_of_key, service_of_key, tool_key, tool_of_key
 from . import emitters, trust
 from .emitters import TrustCause
-from .state import MAX_SERVICES, ToolFold, ToolState, TrustRecord
+from .tool_state import MAX_SERVICES, ToolFold, ToolState, TrustRecord
 
+# Name of the counter of failures without a fine key's record, because their scope had reached `max_fine_keys`
 UNTRACKED = "untracked"
-"""Name of the counter of failures without a fine key's record, because their scope had reached `max_fine_keys`."""
 
 
 class FineKey(NamedTuple):
-    """A call's fine key and its record in one state.
+    """A call's fine key and its record in one state."""
 
-    Attributes:
-        record: record of the key; None if this state has none.
-        family: digest of the key's family; 0 if the call has no key other than its tool's.
-        elsewhere: whether another state keeps the record.
-    """
-
-    record: TrustRecord | None
-    family: int = 0
-    elsewhere: bool = False
+    record: TrustRecord | None  # record of the key; None if this state has none
+    family: int = 0  # digest of the key's family; 0 if the call has no key other than its tool's
+    elsewhere: bool = False  # whether another state keeps the record
 
 
 def own_record(state: ToolState) -> TrustRecord:

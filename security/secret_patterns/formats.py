@@ -6,13 +6,14 @@ expression of each alphabet.
 
 from __future__ import annotations
 
+# Names of sets of characters, and of the form of UUIDs
 ALPHABETS = {
     "alnum": "[A-Za-z0-9]", "word": "[A-Za-z0-9_-]", "dotted": "[A-Za-z0-9_.-]", "base64": "[A-Za-z0-9+/]", "hex": "[0-9a-f]",
     "HEX": "[0-9A-F]", "Hex": "[0-9a-fA-F]", "upper": "[A-Z0-9]", "lower": "[a-z0-9]", "any": "[A-Za-z0-9+/_.-]",
     "uuid": "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
 }  # fmt: skip
-"""Names of sets of characters, and of the form of UUIDs."""
 
+# Alphabet, least length; `digit`: one is needed beside those of the beginning, `only`: no more; vendors and beginnings
 FORMATS = """
 alnum  12         neon: npg_
 alnum  14         razorpay: rzp_live_ rzp_test_
@@ -83,4 +84,3 @@ uuid   -          checkout: sk_ sk_test_; langfuse: pk-lf-; launchdarkly: sdk- a
 uuid   -          plaid: access-sandbox- access-development- access-production-; pubnub: pub-c- sub-c- sec-c-
 uuid   -          robinhood: rh-api-
 """
-"""Alphabet, least length; `digit`: one is needed beside those of the beginning, `only`: no more; vendors and beginnings."""

@@ -8,32 +8,26 @@ from typing import NamedTuple
 
 from .values import CODE, DIGIT, VALUE, is_placeholder, looks_random
 
+# Bytes by which a value without quotes is judged: a longer one would be read again for each label in it
 LONGEST_BARE = 256
-"""Bytes by which a value without quotes is judged: a longer one would be read again for each label in it."""
 
 
 class SecretLabel(NamedTuple):
-    """Label before a value, such as `password:`.
+    """Label before a value, such as `password:`."""
 
-    Attributes:
-        words: every match begins with one of these, in lower case.
-        pattern: expression over the text in lower case: label, separator, then the value in one of five groups.
-        foreign: 0: English. 1: a word for a password in another language, 2: one for a key.
-    """
-
-    words: tuple[bytes, ...]
+    words: tuple[bytes, ...]  # every match begins with one of these, in lower case
+    # expression over the text in lower case: label, separator, then the value in one of five groups
     pattern: re.Pattern[bytes]
-    foreign: int = 0
+    foreign: int = 0  # 0: English. 1: a word for a password in another language, 2: one for a key.
 
 
 _SUFFIX = r"(?:[_ -]?(?:key_base|key|value|hash|string|data|id|b64|base64|\d{1,2}))?"
+# A type between a name and its value: `token: &str = "..."`
 _TYPE = r"(?:[ \t]{0,3}:[ \t]{0,3}&?[a-z][\w.|?]{0,24}(?:\[\w{1,20}\])?[ \t]{0,3}(?==[^=]))?"
-"""A type between a name and its value: `token: &str = "..."`."""
 _LINE = r"(?:\\*\n|\\+n)"
+# Signs between a name and its value: the start of a block, an anchor, a tag, the next line, a list, kinds of strings
 _LEAD = rf"(?:[|>][+-]?[ \t]{{0,4}}{_LINE}[ \t]{{0,32}}|{_LINE}[ \t]{{2,32}}|[&!][!\w]{{1,24}}[ \t]{{1,4}}|(?:\\*\"){{3}}(?:{_LINE} ?)?|[']['][']{_LINE}?|\[\s{{0,4}}(?=\\*[\"'])|[bu](?=\\*[\"']))?"
-"""Signs between a name and its value: the start of a block, an anchor, a tag, the next line, a list, kinds of strings."""
-_WIDE = ("：", "＝", "是", "为", "為", "は", "는", "은")
-"""Separators of Chinese, Japanese and Korean."""
+_WIDE = ("：", "＝", "是", "为", "為", "は", "는", "은")  # Separators of Chinese, Japanese and Korean
 
 
 def _label(words: Iterable[str], label: str, separators: str = "", foreign: int = 0) -> SecretLabel:
@@ -64,17 +58,17 @@ PASSWORDS = (
     "|salasana|şifre|sifre|κωδικός|κωδικός πρόσβασης|пароль|парола|лозинка|סיסמה|ססמה|كلمة المرور|كلمة السر|رمز عبور"
     "|पासवर्ड|密码|密碼|口令|パスワード|暗証番号|비밀번호|암호|mật khẩu|รหัสผ่าน|kata sandi"
 )
+# Words for passwords, and for keys and tokens, in the languages that people write
 _KEYS = (
     "schlüssel|schluessel|clé|clé d'api|chave|chave de api|chiave|chiave api|clave de api|sleutel|klucz|klucz api|ключ|jeton|токен"
     "|密钥|密鑰|金鑰|令牌|トークン|秘密鍵|토큰|비밀키"
 )
-"""Words for passwords, and for keys and tokens, in the languages that people write."""
 
 
+# Adjectives that follow their noun in Romance languages
 _WHICH = (
     "(?: (?:nueva|nuevo|actual|temporal|nova|novo|atual|nuova|nuovo|attuale|nouveau|actuel|provisoire|temporaire))?"
 )
-"""Adjectives that follow their noun in Romance languages."""
 
 
 def _spellings(word: str) -> set[str]:
@@ -90,6 +84,7 @@ def _foreign_label(words: str, foreign: int) -> SecretLabel:
     return _label((one.partition("'")[0] for one in spellings), label, "".join(f"|{one}" for one in _WIDE), foreign)
 
 
+# Labels before values
 LABELS = (
     *(
         _label(
@@ -100,13 +95,9 @@ LABELS = (
     ),
     *(_foreign_label(words, number) for number, words in enumerate((PASSWORDS, _KEYS), 1)),
 )  # fmt: skip
-"""Labels before values."""
 
-MULTI_WORD = re.compile(rb"[a-z]+(?:[ ,]+[a-z]+){2,23}")
-"""Words behind a label of a phrase."""
-
-REST = re.compile(rb"[^\s\"'`,;&<>\\]*")
-"""Rest of a value without quotes, after the part that is judged."""
+MULTI_WORD = re.compile(rb"[a-z]+(?:[ ,]+[a-z]+){2,23}")  # Words behind a label of a phrase
+REST = re.compile(rb"[^\s\"'`,;&<>\\]*")  # Rest of a value without quotes, after the part that is judged
 
 _CALL = re.compile(rb"[A-Za-z_]\w*(?:\.\w+)*[(\[]")
 _ENDS_LINE = re.compile(rb"[ \t]{0,8}(?:[\n\"'\\`]|\Z)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# Names whose value is always secret
 NAME = re.compile(
     r"""pass[_-]?(?:wd|word|phrase|code|wort)(?:[_-]?(?:hash|value|confirm|confirmation|again|repeat|verify|old|new|\d))?$|(?:^|[_-])(?:pass|pw)$|pwd\d?$|secret
     |token(?!s$|_?count|ize|_?type|_?limit|_?usage)|api[_-]?key|apikey
@@ -17,17 +18,15 @@ NAME = re.compile(
     |kennwort|mot[_-]?de[_-]?passe|contrase[nñ]a|senha|wachtwoord|has[łl]o$|lösenord|пароль|密码|密碼|パスワード|비밀번호|x-amz-security-token|client[_-]?assertion|(?-i:^[A-Z0-9_]+_KEY$)""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Names whose value is always secret."""
 
+# Every name in ASCII that is secret contains one of these
 NAME_STEMS = (
     "pass|pw|secret|token|key|auth|credential|cookie|sess|sid|bearer|jwt|otp|mfa|pin|cvv|cvc|ssn|iban|pan|card|ccnum|cc_num"
     "|cc-num|conn|dsn|webhook|sig|hmac|salt|seed|mnemonic|recovery|backup|verifier|macaroon|kubeconfig|pfx|psk|assertion|kennwort|contrase|senha"
     "|wachtwoord|haslo"
 )
-"""Every name in ASCII that is secret contains one of these."""
 
-LONGEST_NAME = 1_024
-"""Length above which a name is not read."""
+LONGEST_NAME = 1_024  # Length above which a name is not read
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -45,5 +44,5 @@ def is_session_name(name: str) -> bool:
     return _SESSION_NAME.search(_CAMEL.sub("_", name)) is not None
 
 
+# Names of session ids; their value is secret if it is long enough not to be guessed
 _SESSION_NAME = re.compile(r"(?:^|[_-])sess(?:ion)?[_-]?id$", re.IGNORECASE)
-"""Names of session ids; their value is secret if it is long enough not to be guessed."""

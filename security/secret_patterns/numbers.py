@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 
+# Thirteen to nineteen digits, as on a payment card; a secret if the check digit is valid
 CARD = re.compile(rb"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-]|\.\d)")
-"""Thirteen to nineteen digits, as on a payment card; a secret if the check digit is valid."""
 
 _CARD_NUMBER = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6[0-9]\d{14}(?:\d{1,3})?"
     r"|(?:50|5[6-8])\d{10,17}"
 )
 
+# Country, check digits and account; a secret if length and checksum are valid
 IBAN = re.compile(rb"(?<![A-Za-z0-9])([A-Z]{2})\d{2}(?:[ -]?[A-Z0-9]){11,30}")
-"""Country, check digits and account; a secret if length and checksum are valid."""
 
 EMAIL = re.compile(rb"(?<![\w.+%-])[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
 
+# Characters of an IBAN, by country
 IBAN_LENGTHS = {
     "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BR": 29, "BY": 28,
     "CH": 21, "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18,
@@ -27,7 +28,6 @@ IBAN_LENGTHS = {
     "SI": 19, "SK": 24, "SM": 27, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26, "UA": 29, "VA": 22, "VG": 24,
     "XK": 20,
 }  # fmt: skip
-"""Characters of an IBAN, by country."""
 
 
 def is_card(digits: str) -> bool:

@@ -8,27 +8,21 @@ from typing import NamedTuple
 
 
 class SecretShape(NamedTuple):
-    """Pattern that is a secret wherever it occurs.
+    """Pattern that is a secret wherever it occurs."""
 
-    Attributes:
-        kind: kind of secret.
-        pattern: expression over UTF-8; the first matching group is the secret, or the whole match without one.
-        needles: every match contains one of these, or begins with one if `anchored`. Those of `TOKENS` stand in the
-            text as they are, others in what `plain` makes of it.
-        anchored: every match begins with one of the needles.
-        folded: the expression is for texts in lower case.
-        beside: groups of strings; what `plain` makes of the text contains one of each group, too.
-        check: decides about a match; gets the match and the text in its original case. None: every match is a secret.
-        places: of a match that only begins what holds secrets: their places, and where that ends.
-    """
-
-    kind: str
+    kind: str  # kind of secret
+    # expression over UTF-8; the first matching group is the secret, or the whole match without one
     pattern: re.Pattern[bytes]
+    # every match contains one of these, or begins with one if `anchored`. Those of `TOKENS` stand in the text as they
+    # are, others in what `plain` makes of it.
     needles: tuple[bytes, ...]
-    anchored: bool = False
-    folded: bool = False
+    anchored: bool = False  # every match begins with one of the needles
+    folded: bool = False  # the expression is for texts in lower case
+    # groups of strings; what `plain` makes of the text contains one of each group, too
     beside: tuple[tuple[bytes, ...], ...] = ()
+    # decides about a match; gets the match and the text in its original case. None: every match is a secret.
     check: Callable[[re.Match[bytes], bytes], bool] | None = None
+    # of a match that only begins what holds secrets: their places, and where that ends
     places: Callable[[re.Match[bytes], bytes], tuple[list[tuple[int, int]], int]] | None = None
 
 

@@ -11,8 +11,7 @@ from .formats import ALPHABETS, FORMATS
 from .shapes import SecretShape, shape
 from .values import DIGIT, UUID
 
-_W = r"(?<![A-Za-z0-9])"
-"""No letter or digit before; an underscore is allowed: `MY_ghp_...`."""
+_W = r"(?<![A-Za-z0-9])"  # No letter or digit before; an underscore is allowed: `MY_ghp_...`
 
 
 def _has_digit(match: re.Match[bytes], _: bytes) -> bool:
@@ -72,6 +71,7 @@ def _formats() -> Iterator[SecretShape]:
         )
 
 
+# Tokens in one run of at least `RUN` letters, digits, `_`, `-`, `.`, `~`, `+` and `/`
 TOKENS: tuple[SecretShape, ...] = (
     *_formats(),
     *(
@@ -129,14 +129,12 @@ TOKENS: tuple[SecretShape, ...] = (
         )
     ),
 )  # fmt: skip
-"""Tokens in one run of at least `RUN` letters, digits, `_`, `-`, `.`, `~`, `+` and `/`."""
 
-RUN = 16
-"""Shortest run of token characters that is checked, in bytes."""
+RUN = 16  # Shortest run of token characters that is checked, in bytes
 
 BASE64 = re.compile(rb"(?<![A-Za-z0-9+_-])[A-Za-z0-9+/_-]{20,}={0,2}")
 
+# First characters in base64 of tokens, of an object of JSON, and of a key in PEM
 ENCODED = frozenset(
     b64encode(needle[:3]) for shape in TOKENS for needle in shape.needles if shape.anchored and len(needle) > 2
 ) | {b"eyJ", b"LS0t"}
-"""First characters in base64 of tokens, of an object of JSON, and of a key in PEM."""

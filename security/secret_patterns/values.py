@@ -6,29 +6,26 @@ import re
 
 from .names import is_secret_name
 
-UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-"""Form of a UUID."""
+UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"  # Form of a UUID
 
+# A value after a name or a flag, in one of five groups: JSON in JSON, three kinds of quotes, none
 VALUE = (
     r"(?:\\++[\"']((?:[^\n\"\\]++|\\++(?![\"']))*+)"  # JSON in JSON
     r"|\"((?:[^\"\\\n]|\\.)*)|'((?:[^'\\\n]|\\.)*)|`([^`\n]*)"
     r"|([^\s\"'`,;&<>\\{}()\[\]|][^\s\"'`,;&<>\\]*))"
 )
-"""A value after a name or a flag, in one of five groups: JSON in JSON, three kinds of quotes, none."""
 
-QUOTE = r"(?:\\*[\"'`])?"
-"""A quote, with backslashes before it in JSON; or none."""
-
-CODE = re.compile(rb"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-"""Names joined by dots, as in program code."""
+QUOTE = r"(?:\\*[\"'`])?"  # A quote, with backslashes before it in JSON; or none
+CODE = re.compile(rb"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")  # Names joined by dots, as in program code
 
 
 DIGIT = re.compile(rb"[0-9]")
 _LETTER = re.compile(rb"[A-Za-z]")
+# Names of algorithms, ports and files
 _NO_PASSWORD = re.compile(
     rb"(?i:(?:hmac-?)?(?:sha|md|oauth|argon|base|pbkdf|aes|utf|bcrypt|scrypt|http|tls|ssl|win|x|v)-?\d[\w.-]*|[\w-]+:\d+|[\w-]+\.[a-z]{1,5}\d?)"
 )
-"""Names of algorithms, ports and files."""
+# Values that are not secrets: types, constants, and words of sentences about secrets
 _WORDS = frozenset(
     b"""none null nil true false undefined nan str string int integer bytes bool boolean float any optional object
     number text unicode list dict tuple callable path secretstr self this required optional invalid wrong missing
@@ -40,10 +37,8 @@ _WORDS = frozenset(
     const let var function return await async void final static readonly input output hash hashed encrypted plain
     value values name names field fields found gone lost bad good raise throw continue break else print yes no ok""".split()
 )
-"""Values that are not secrets: types, constants, and words of sentences about secrets."""
+# Byte, invalid in UTF-8, that stands for each byte of a secret that is already found
 MASK = b"\xff"
-"""Byte, invalid in UTF-8, that stands for each byte of a secret that is already found."""
-
 _PLACEHOLDER = re.compile(
     rb"\xff.*|\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*",
     re.DOTALL,

@@ -34,73 +34,51 @@ from .publishers import SenderIdentity, SessionOwners
 from .store import FIRST_OFFSET, OUTPUTS, RootRecord, StoredAnswer, StoreTransaction, StoreWriter
 from .store_views import StoreViews
 
+# Number of decoded states each stage keeps between batches: about 20 MB for real sessions. The rest is on disk.
 LIVE_STATES = 4_000
-"""Number of decoded states each stage keeps between batches: about 20 MB for real sessions. The rest is on disk."""
 
-FORGET_EVERY = 32
-"""Batches between two evictions of decoded states; each costs time with every kept state."""
-
-MAX_TOUCHED = 20_000
-"""Sessions that are noted for a follower; one that comes later reads all of them."""
+FORGET_EVERY = 32  # Batches between two evictions of decoded states; each costs time with every kept state
+MAX_TOUCHED = 20_000  # Sessions that are noted for a follower; one that comes later reads all of them
 
 INPUT_TOPICS = frozenset(STAGE_OF_TOPIC) | {SETTINGS}
 
+# Topics that are not stored as outputs, but for the records of calls: only trustfold may read them
 INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
-"""Topics that are not stored as outputs, but for the records of calls: only trustfold may read them."""
 
 
-_LOGGED = "rules_logged"
-"""Name of the stored fact with the rules that were logged last."""
+_LOGGED = "rules_logged"  # Name of the stored fact with the rules that were logged last
 
 
 class SubmitRequest(NamedTuple):
-    """Records of one source topic, or of `settings`, that are submitted together.
-
-    Attributes:
-        token: id of the request; a repeated one returns the first answer and changes nothing.
-        publisher: who sends events; None: whoever may say anything, such as an operator.
-    """
+    """Records of one source topic, or of `settings`, that are submitted together."""
 
     topic: str
     values: Sequence[bytes]
-    token: bytes = b""
-    publisher: SenderIdentity | None = None
+    token: bytes = b""  # id of the request; a repeated one returns the first answer and changes nothing
+    publisher: SenderIdentity | None = None  # who sends events; None: whoever may say anything, such as an operator
 
 
 class CommitReceipt(NamedTuple):
-    """Result of a request after its commit.
+    """Result of a request after its commit."""
 
-    Attributes:
-        outputs: all outputs it caused, of every topic, in order; empty if the request was a repetition.
-        accepted: number of folded records.
-        dead_letters: number of rejected records.
-        repeated: the request had been answered before.
-    """
-
-    outputs: list[StageOutput]
-    accepted: int
-    dead_letters: int
-    repeated: bool = False
+    outputs: list[StageOutput]  # all outputs it caused, of every topic, in order; empty if the request was a repetition
+    accepted: int  # number of folded records
+    dead_letters: int  # number of rejected records
+    repeated: bool = False  # the request had been answered before
 
 
 class EmbeddedEngine:
-    """All stages over one file, in one process; not thread-safe.
-
-    Attributes:
-        source: rules with the overrides of environment and scopes.
-        clock: set at each commit that moves stream time; `fall_due` goes by it.
-        views: queries over the same file.
-        counted: counters of the folds since the start, by name: `untracked`, failures counted only in their tool's key
-            because the tool had its most fine keys (`trust.max_fine_keys`).
-        touched: sessions whose states were stored or deleted since a follower took them; None: nobody follows.
-    """
+    """All stages over one file, in one process; not thread-safe."""
 
     def __init__(self, store: StoreWriter, source: RuleSource, clock: StreamClock | None = None) -> None:
         """Use an open store; usually created by `open`."""
-        self.source = source
-        self.clock = clock or StreamClock()
-        self.views = StoreViews(store.connection, store.path)
+        self.source = source  # rules with the overrides of environment and scopes
+        self.clock = clock or StreamClock()  # set at each commit that moves stream time; `fall_due` goes by it
+        self.views = StoreViews(store.connection, store.path)  # queries over the same file
+        # counters of the folds since the start, by name: `untracked`, failures counted only in their tool's key because
+        # the tool had its most fine keys (`trust.max_fine_keys`)
         self.counted: Counter[str] = Counter()
+        # sessions whose states were stored or deleted since a follower took them; None: nobody follows
         self.touched: dict[bytes, None] | None = None
         self._store = store
         self._owners = SessionOwners(store.owner, self._exists, lambda session: self.views.owner(session)[0])

@@ -16,32 +16,21 @@ import orjson
 from ...errors import ConfigError, EventRejected, RejectReason
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 
-MAX_CACHED = 20_000
-"""Number of owners kept in memory; the store has all of them."""
-
-SESSION, WORKSPACE = "session", "workspace"
-"""Kinds of what a publisher can own."""
-
-BLOCKING = frozenset({"security", "repeated_auth"})
-"""Severities that block or escalate a key at the first failure."""
+MAX_CACHED = 20_000  # Number of owners kept in memory; the store has all of them
+SESSION, WORKSPACE = "session", "workspace"  # Kinds of what a publisher can own
+BLOCKING = frozenset({"security", "repeated_auth"})  # Severities that block or escalate a key at the first failure
 
 
 class SenderIdentity(NamedTuple):
-    """Sender of events.
+    """Sender of events."""
 
-    Attributes:
-        name: empty for those that share TRUSTFOLD_TOKEN, or need none.
-        workspaces: the only ones it may name; None: all but those `barred`.
-        barred: workspaces of publishers that have a token of their own.
-    """
-
-    name: str = ""
-    workspaces: frozenset[str] | None = None
-    barred: frozenset[str] = frozenset()
+    name: str = ""  # empty for those that share TRUSTFOLD_TOKEN, or need none
+    workspaces: frozenset[str] | None = None  # the only ones it may name; None: all but those `barred`
+    barred: frozenset[str] = frozenset()  # workspaces of publishers that have a token of their own
 
 
+# Hooks of agents that this user has connected; they come by the server's private socket
 HOOKS = SenderIdentity("hooks")
-"""Hooks of agents that this user has connected; they come by the server's private socket."""
 
 
 class _OwnerEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,9 +46,6 @@ def read_publishers(path: Path | None) -> dict[str, SenderIdentity]:
 
     Args:
         path: JSON file `{"NAME": {"token": "…", "workspaces": ["…"]}}`; None for none.
-
-    Raises:
-        ConfigError: the file cannot be used; the message says why, without a token.
     """
     if path is None:
         return {}

@@ -18,20 +18,16 @@ from ...projections.rule_source import TOPIC as SETTINGS
 from ...schemas.commands import Command
 from ...schemas.events import epoch_ms
 
-UNKNOWN = -1
-"""Arrival of a line whose own time is used."""
+UNKNOWN = -1  # Arrival of a line whose own time is used
 
+# Milliseconds a line may be ahead of its neighbours: late records of a file are rarely farther apart
 AHEAD_MS = 3_600_000
-"""Milliseconds a line may be ahead of its neighbours: late records of a file are rarely farther apart."""
 
+# Milliseconds the last line of a file or section may be ahead of the previous line: sessions may pause for days
 UNCONFIRMED_MS = 30 * 86_400_000
-"""Milliseconds the last line of a file or section may be ahead of the previous line: sessions may pause for days."""
 
-LOOKED_AHEAD = 4
-"""Number of lines read ahead to judge one: a call with a wrong clock has two, a start and a finish."""
-
-MAX_SESSIONS = 4096
-"""Number of sessions whose latest time is kept; the least recently used is dropped first."""
+LOOKED_AHEAD = 4  # Number of lines read ahead to judge one: a call with a wrong clock has two, a start and a finish
+MAX_SESSIONS = 4096  # Number of sessions whose latest time is kept; the least recently used is dropped first
 
 _COMMANDS = frozenset(kind.__struct_config__.tag for kind in get_args(Command))
 

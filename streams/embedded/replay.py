@@ -48,17 +48,12 @@ class FeedFunction(Protocol):
 
 
 class FileReplay:
-    """Replay over any number of files.
-
-    Attributes:
-        lines: lines read so far; blank lines are not events.
-        topology: stages with their states.
-    """
+    """Replay over any number of files."""
 
     def __init__(self, rules: RuleSet | RuleSource) -> None:
         """Start with default states."""
-        self.topology = LocalTopology(rules)
-        self.lines = 0
+        self.topology = LocalTopology(rules)  # stages with their states
+        self.lines = 0  # lines read so far; blank lines are not events
 
     def run(
         self,

@@ -30,29 +30,23 @@ NO_OPERATOR = (
 
 SIGN_IN = "/sign-in"
 
+# Paths that need no token: liveness probes have none, and the sign-in page asks for it
 OPEN_PATHS = frozenset({"/healthz", SIGN_IN})
-"""Paths that need no token: liveness probes have none, and the sign-in page asks for it."""
 
-STATIC = "/static/"
-"""Styles and scripts of the pages; need no token."""
+STATIC = "/static/"  # Styles and scripts of the pages; need no token
 
+# Paths of the API: programs send a token with each request; a browser's cookie is not accepted
 API = ("/v1/", "/hooks/")
-"""Paths of the API: programs send a token with each request; a browser's cookie is not accepted."""
 
+# Paths whose POST is an operator's command
 ORDER_PATHS = frozenset({"/v1/commands", "/v1/settings", "/v1/reload", "/v1/dead-letters/republish"})
-"""Paths whose POST is an operator's command."""
 
 
-NOBODY = RoleTokens()
-"""Roles without tokens: programs of this machine may publish, nobody may send commands."""
+NOBODY = RoleTokens()  # Roles without tokens: programs of this machine may publish, nobody may send commands
 
 
 def check_exposure(host: str, token: str) -> None:
-    """Refuse to listen on a network address without a token.
-
-    Raises:
-        ConfigError: the address is not this machine's and there is no token.
-    """
+    """Refuse to listen on a network address without a token."""
     if not token and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from the network and everyone there could give orders; "

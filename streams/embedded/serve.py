@@ -17,20 +17,15 @@ from starlette.applications import Starlette
 from ...errors import ConfigError
 from ..http_protocol import ImpatientProtocol
 
+# Seconds after which a thread that folds gives way to the one that answers; Python's own 5 ms are waited for at each
+# read and write of an answer
 SWITCH_S = 0.001
-"""Seconds after which a thread that folds gives way to the one that answers; Python's own 5 ms are waited for at each
-read and write of an answer."""
 
-GRACE_S = 5
-"""Seconds that running requests get when the server stops."""
+GRACE_S = 5  # Seconds that running requests get when the server stops
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 selects any free one.
-
-    Raises:
-        ConfigError: the address is in use, unknown, or not permitted.
-    """
+    """Return a listening socket; port 0 selects any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)

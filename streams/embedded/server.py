@@ -58,32 +58,25 @@ from .writer import EngineWriter, WriterBusy
 
 T = TypeVar("T")
 
+# Topics that can be followed; `events` holds those the engine appended itself
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
-"""Topics that can be followed; `events` holds those the engine appended itself."""
 
+# Seconds of silence after which a follower gets a heartbeat, below the idle limits of common proxies
 HEARTBEAT_S = 15.0
-"""Seconds of silence after which a follower gets a heartbeat, below the idle limits of common proxies."""
 
-LOOKED_THROUGH = 2_000
-"""Outputs read at once when filtering by session; other readers run in between."""
+LOOKED_THROUGH = 2_000  # Outputs read at once when filtering by session; other readers run in between
+BODY_S = 30.0  # Seconds within which a body must arrive: 16 MiB in half a minute is 4 Mbit/s
 
-BODY_S = 30.0
-"""Seconds within which a body must arrive: 16 MiB in half a minute is 4 Mbit/s."""
-
+# Largest decompressed body in bytes; one body is one transaction. Larger files are sent in pieces.
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Largest decompressed body in bytes; one body is one transaction. Larger files are sent in pieces."""
 
-MAX_RECORDS = 100_000
-"""Largest number of records in a body."""
+MAX_RECORDS = 100_000  # Largest number of records in a body
 
+# Size of a body up to which it is read at once; larger ones are read in a thread, and nobody else waits for that
 QUICK_BYTES = 4 * 1024
-"""Size of a body up to which it is read at once; larger ones are read in a thread, and nobody else waits for that."""
 
-UNPACKED_AT_ONCE = 256 * 1024
-"""Bytes that are decompressed before other requests get their turn."""
-
-MAX_FAULTS = 10
-"""Largest number of faults in one answer; all of them are dead letters."""
+UNPACKED_AT_ONCE = 256 * 1024  # Bytes that are decompressed before other requests get their turn
+MAX_FAULTS = 10  # Largest number of faults in one answer; all of them are dead letters
 
 
 class EmbeddedService:
@@ -292,11 +285,7 @@ async def unhindered(function: Callable[..., T], body: bytes, *arguments: Any) -
 
 
 async def read_body(request: HttpRequest) -> bytes:
-    """Return the decompressed body.
-
-    Raises:
-        HTTPException: 408 too slow, 413 too large, 415 unknown compression, 400 broken compression.
-    """
+    """Return the decompressed body."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip"}:
         raise HTTPException(415, f"content-encoding {encoding!r} is unknown; send gzip, or none")
@@ -332,9 +321,6 @@ def records_of(body: bytes, content_type: str) -> list[bytes]:
     """Split a body into records: one per line, or, declared as `application/json`, one object over several lines.
 
     Larger than any record may be, it is not parsed as one object: that holds the interpreter.
-
-    Raises:
-        HTTPException: 413 too many lines.
     """
     if len(body) <= MAX_BYTES and content_type.partition(";")[0].strip().lower() == "application/json":
         with contextlib.suppress(orjson.JSONDecodeError):

@@ -17,31 +17,17 @@ from typing import NamedTuple
 
 from .publishers import SenderIdentity
 
-SIGNED_IN_S = 12 * 3600
-"""Lifetime of a cookie in seconds: a working day."""
+SIGNED_IN_S = 12 * 3600  # Lifetime of a cookie in seconds: a working day
+TICKET_S = 300.0  # Lifetime of a ticket in seconds
+MAX_TICKETS = 100  # Number of unused tickets kept; beyond it the oldest is forgotten
+MAX_ENDED = 10_000  # Number of signed-out cookies kept; only valid ones are stored
+FREE_TRIES = 5  # Wrong tokens from one address before it has to wait
 
-
-TICKET_S = 300.0
-"""Lifetime of a ticket in seconds."""
-
-MAX_TICKETS = 100
-"""Number of unused tickets kept; beyond it the oldest is forgotten."""
-
-MAX_ENDED = 10_000
-"""Number of signed-out cookies kept; only valid ones are stored."""
-
-
-FREE_TRIES = 5
-"""Wrong tokens from one address before it has to wait."""
-
+# Longest wait in seconds before the next try; users who share an attacker's address can still sign in
 LONGEST_WAIT_S = 10.0
-"""Longest wait in seconds before the next try; users who share an attacker's address can still sign in."""
 
-FORGOTTEN_S = 600.0
-"""Seconds after the last wrong token after which an address is forgotten."""
-
-MAX_ADDRESSES = 1_000
-"""Number of addresses kept; beyond it the oldest is forgotten."""
+FORGOTTEN_S = 600.0  # Seconds after the last wrong token after which an address is forgotten
+MAX_ADDRESSES = 1_000  # Number of addresses kept; beyond it the oldest is forgotten
 
 
 class RequestRole(StrEnum):
@@ -52,19 +38,12 @@ class RequestRole(StrEnum):
 
 
 class RoleTokens(NamedTuple):
-    """Tokens of the server.
+    """Tokens of the server."""
 
-    Attributes:
-        publisher: token that may publish events and read; empty: all programs of this machine may.
-        operator: token that may do everything; empty: nobody may.
-        local_orders: every publisher may also send commands.
-        own: publishers that have a token of their own, by token.
-    """
-
-    publisher: str = ""
-    operator: str = ""
-    local_orders: bool = False
-    own: Mapping[str, SenderIdentity] = {}
+    publisher: str = ""  # token that may publish events and read; empty: all programs of this machine may
+    operator: str = ""  # token that may do everything; empty: nobody may
+    local_orders: bool = False  # every publisher may also send commands
+    own: Mapping[str, SenderIdentity] = {}  # publishers that have a token of their own, by token
 
     def role_of(self, token: str) -> RequestRole | None:
         """Return the role of a token; None if it is unknown."""

@@ -29,25 +29,20 @@ class StoreError(TrustfoldError):
     """The file cannot be read or written; the message names it, the cause and what to do."""
 
 
+# Bytes that the smallest growth of SQLite's files needs; without them it reports an I/O error, not a full disk
 SMALL_WRITE = 128 * 1024
-"""Bytes that the smallest growth of SQLite's files needs; without them it reports an I/O error, not a full disk."""
 
 _ELSEWHERE = "name another store (--store, TRUSTFOLD_DB)"
 
 
 class StoreLocked(StoreError):
-    """Another process runs an engine over this file.
-
-    Attributes:
-        process: its process id as stored.
-        address: its HTTP address; empty if it serves none.
-    """
+    """Another process runs an engine over this file."""
 
     def __init__(self, path: Path, process: str, address: str) -> None:
         super().__init__(path, process, address)
         self.path = path
-        self.process = process
-        self.address = address
+        self.process = process  # its process id as stored
+        self.address = address  # its HTTP address; empty if it serves none
 
     def __str__(self) -> str:
         way = f"ask it with --url {self.address}" if self.address else "wait for it to end"
@@ -74,38 +69,29 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
     return StoreError(f"{path}: {text}")
 
 
-APPLICATION_ID = 0x74666C64
-"""SQLite application id, `tfld`, in the header of the file."""
+APPLICATION_ID = 0x74666C64  # SQLite application id, `tfld`, in the header of the file
+FORMAT = 1  # Format version, raised when the tables change; files of another format are refused
 
-FORMAT = 1
-"""Format version, raised when the tables change; files of another format are refused."""
-
+# Page size in bytes: events are about a kilobyte, and larger pages than SQLite's 4 KiB take a third less time
 PAGE_BYTES = 16_384
-"""Page size in bytes: events are about a kilobyte, and larger pages than SQLite's 4 KiB take a third less time."""
 
+# Table of scope overrides; also in store.sql, for new files
 SETTINGS_TABLE = "CREATE TABLE IF NOT EXISTS settings (scope TEXT PRIMARY KEY, overrides BLOB NOT NULL) WITHOUT ROWID"
-"""Table of scope overrides; also in store.sql, for new files."""
 
+# Table of the owners of sessions and workspaces; also in store.sql, for new files
 OWNERS_TABLE = (
     "CREATE TABLE IF NOT EXISTS owners "
     "(kind TEXT, name TEXT, publisher TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID"
 )
-"""Table of the owners of sessions and workspaces; also in store.sql, for new files."""
 
-STORE_ID = "store_id"
-"""Name of the fact with the store's random id, created once (`store.sql`)."""
+STORE_ID = "store_id"  # Name of the fact with the store's random id, created once (`store.sql`)
+HEADER_BYTES = 17  # Bytes of a snapshot that contain its header (`projections.snapshot`)
 
-HEADER_BYTES = 17
-"""Bytes of a snapshot that contain its header (`projections.snapshot`)."""
-
+# Number of answered requests kept. Publishers repeat within seconds; this is minutes of small requests.
 MAX_REQUESTS = 10_000
-"""Number of answered requests kept. Publishers repeat within seconds; this is minutes of small requests."""
 
-OUTPUTS = "outputs"
-"""Name of the position of the outputs."""
-
-FIRST_OFFSET = 1
-"""First offset of the outputs, so that "after 0" means all of them."""
+OUTPUTS = "outputs"  # Name of the position of the outputs
+FIRST_OFFSET = 1  # First offset of the outputs, so that "after 0" means all of them
 
 
 class RootRecord(NamedTuple):
@@ -125,28 +111,18 @@ class StoredAnswer(NamedTuple):
 
 
 class StoreTransaction(NamedTuple):
-    """Contents of one transaction.
-
-    Attributes:
-        outputs: outputs with the offset of the first; the rest follow on.
-        snapshots: stage, key and snapshot of each touched state; None deletes.
-        positions: next offset of every source topic.
-        requests: token and answer of each request in the batch.
-        republished: offsets of the dead letters that are republished.
-        scopes: new overrides of all scopes; None: unchanged.
-        owners: kind, name and publisher of what is owned from now on.
-    """
+    """Contents of one transaction."""
 
     roots: Sequence[RootRecord]
     first_output: int
-    outputs: Sequence[StageOutput]
-    snapshots: Sequence[tuple[str, bytes, bytes | None]]
-    positions: dict[str, int]
+    outputs: Sequence[StageOutput]  # outputs with the offset of the first; the rest follow on
+    snapshots: Sequence[tuple[str, bytes, bytes | None]]  # stage, key and snapshot of each touched state; None deletes
+    positions: dict[str, int]  # next offset of every source topic
     arrived_ms: int
-    requests: Sequence[tuple[bytes, StoredAnswer]] = ()
-    republished: Sequence[int] = ()
-    scopes: Mapping[str, SettingsOverrides] | None = None
-    owners: Sequence[tuple[str, str, str]] = ()
+    requests: Sequence[tuple[bytes, StoredAnswer]] = ()  # token and answer of each request in the batch
+    republished: Sequence[int] = ()  # offsets of the dead letters that are republished
+    scopes: Mapping[str, SettingsOverrides] | None = None  # new overrides of all scopes; None: unchanged
+    owners: Sequence[tuple[str, str, str]] = ()  # kind, name and publisher of what is owned from now on
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:

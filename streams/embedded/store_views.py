@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from ...projections.emitter import StageOutput
-from ...projections.session.state import SessionState
+from ...projections.session.session_state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.codec import is_valid
@@ -27,26 +27,18 @@ from .store import FIRST_OFFSET, OUTPUTS, connect, store_error
 
 DEAD_LETTERS = "dead-letters"
 
-MAX_PAGE = 10_000
-"""Largest number of records of one query; a follower continues from the last offset."""
+MAX_PAGE = 10_000  # Largest number of records of one query; a follower continues from the last offset
+MAX_SEARCHED = 1_000_000  # Latest records of the log that are searched for a text: about a second
+PAGE_BYTES = 16 * 1024 * 1024  # Bytes of records in a page; the last record may exceed it
+BLOCK_BITS = 12  # The indexes of the log begin with `seq >> 12`: blocks are queried one by one, newest first
 
-MAX_SEARCHED = 1_000_000
-"""Latest records of the log that are searched for a text: about a second."""
-
-PAGE_BYTES = 16 * 1024 * 1024
-"""Bytes of records in a page; the last record may exceed it."""
-
-BLOCK_BITS = 12
-"""The indexes of the log begin with `seq >> 12`: blocks are queried one by one, newest first."""
-
+# Exactly as in `lookups.sql`: otherwise SQLite does not use the index
 _DECIDED = "topic IN ('nudges', 'escalations', 'breakers', 'suggestions', 'events')"
-"""Exactly as in `lookups.sql`: otherwise SQLite does not use the index."""
 
 _OUTPUT_SESSION = "json_extract(CAST(value AS TEXT), '$.session_id')"
 
 
-_END = 1 << 62
-"""Offset greater than every other."""
+_END = 1 << 62  # Offset greater than every other
 
 _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 
@@ -64,42 +56,27 @@ def _like(text: str) -> str:
 
 
 class StoredDecision(NamedTuple):
-    """Decision in its wire form.
+    """Decision in its wire form."""
 
-    Attributes:
-        offset: increases over all outputs, from 1.
-        arrived_ms: wall clock of the causing input, milliseconds; -1 if unknown.
-    """
-
-    offset: int
+    offset: int  # increases over all outputs, from 1
     value: bytes
-    arrived_ms: int
+    arrived_ms: int  # wall clock of the causing input, milliseconds; -1 if unknown
 
 
 class StoredEvent(NamedTuple):
-    """Input event of the log.
+    """Input event of the log."""
 
-    Attributes:
-        seq: sequence number in the log; 0 for an event that the engine appended to its outputs alone.
-        arrived_ms: wall clock, milliseconds; -1 if unknown.
-    """
-
-    seq: int
+    seq: int  # sequence number in the log; 0 for an event that the engine appended to its outputs alone
     value: bytes
-    arrived_ms: int
+    arrived_ms: int  # wall clock, milliseconds; -1 if unknown
 
 
 class CopiedRecord(NamedTuple):
-    """Record of the log or of the outputs.
-
-    Attributes:
-        offset: its `seq` in the log, or its offset in the outputs.
-        arrived_ms: wall clock, milliseconds; -1 if unknown.
-    """
+    """Record of the log or of the outputs."""
 
     topic: str
-    offset: int
-    arrived_ms: int
+    offset: int  # its `seq` in the log, or its offset in the outputs
+    arrived_ms: int  # wall clock, milliseconds; -1 if unknown
     key: bytes | None
     value: bytes | None
 

@@ -25,20 +25,17 @@ from .engine import CommitReceipt, EmbeddedEngine, SubmitRequest
 
 log = logging.getLogger(__name__)
 
-TICK_S = 1.0
-"""Seconds between two ticks (docs/design/contracts.md#time-and-order)."""
+TICK_S = 1.0  # Seconds between two ticks (docs/design/contracts.md#time-and-order)
+FORGET_S = 3600.0  # Seconds between two runs of retention
 
-FORGET_S = 3600.0
-"""Seconds between two runs of retention."""
-
+# Milliseconds that records of a compacted topic are kept as history; the latest of each key is kept separately
 STATE_KEPT_MS = 86_400_000
-"""Milliseconds that records of a compacted topic are kept as history; the latest of each key is kept separately."""
 
+# Bytes of requests that may wait, twice as many for urgent ones; further ones are rejected as `WriterBusy`
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of requests that may wait, twice as many for urgent ones; further ones are rejected as `WriterBusy`."""
 
+# Values and bytes after which a transaction takes no further request: about a tenth of a second of folding
 MAX_BATCH_VALUES, MAX_BATCH_BYTES = 5_000, 256 * 1024
-"""Values and bytes after which a transaction takes no further request: about a tenth of a second of folding."""
 
 T = TypeVar("T")
 
@@ -54,25 +51,18 @@ class _WaitingRequest(NamedTuple):
 
 
 class EngineWriter:
-    """Owner of the engine while it is served.
-
-    Attributes:
-        reloader: reloads changed rules.
-        busy: whether requests are being folded that are not urgent.
-        committed: number of commits; followers wait for it (`signal`).
-        fault: why the last commit failed; None after a success.
-        heard: callbacks with the new external requests of each commit, called before the listeners.
-        listeners: callbacks with the outputs of each commit, in order, called before the sender gets its receipt.
-    """
+    """Owner of the engine while it is served."""
 
     def __init__(self, engine: EmbeddedEngine, files: RuleFiles | None = None) -> None:
         """Serve an open engine, whose rules come from `files`; `start` begins."""
         self.engine = engine
-        self.reloader = RulesReloader(files, engine.rebase, engine.note_fault)
-        self.busy = False
-        self.committed = 0
-        self.fault: str | None = None
+        self.reloader = RulesReloader(files, engine.rebase, engine.note_fault)  # reloads changed rules
+        self.busy = False  # whether requests are being folded that are not urgent
+        self.committed = 0  # number of commits; followers wait for it (`signal`)
+        self.fault: str | None = None  # why the last commit failed; None after a success
+        # callbacks with the new external requests of each commit, called before the listeners
         self.heard: list[Callable[[Sequence[SubmitRequest]], None]] = []
+        # callbacks with the outputs of each commit, in order, called before the sender gets its receipt
         self.listeners: list[Callable[[Sequence[StageOutput]], None]] = []
         self._waiting: asyncio.Queue[None] = asyncio.Queue()  # one entry for each request in the lanes
         self._urgent: deque[_WaitingRequest] = deque()

@@ -17,29 +17,26 @@ from aiokafka.conn import collect_hosts, create_conn
 from ...errors import ConfigError
 
 if TYPE_CHECKING:
-    from .settings import KafkaSettings
+    from .kafka_settings import KafkaSettings
 
-PATIENCE_S = 5.0
-"""Seconds for a broker to accept a connection and answer."""
+PATIENCE_S = 5.0  # Seconds for a broker to accept a connection and answer
+SHOWN = 3  # Number of topics named in an error
 
-SHOWN = 3
-"""Number of topics named in an error."""
-
+# Exceptions of a failed connection
 CONNECTION_FAULTS = (OSError, errors.KafkaError, TimeoutError, asyncio.IncompleteReadError)
-"""Exceptions of a failed connection."""
 
 RIGHTS = "`trustfold topics acls` prints the commands (docs/operating.md, Rights)"
 
+# Remedy for a broker that accepts a connection and closes it at the first request
 WANTS_SASL = "it may want SASL (TRUSTFOLD_SECURITY_PROTOCOL), or be starting; look at its log"
-"""Remedy for a broker that accepts a connection and closes it at the first request."""
 
+# Errors for a missing right
 RIGHTS_ERRORS = (
     errors.TopicAuthorizationFailedError,
     errors.GroupAuthorizationFailedError,
     errors.ClusterAuthorizationFailedError,
     errors.TransactionalIdAuthorizationFailed,
 )
-"""Errors for a missing right."""
 
 
 T = TypeVar("T")

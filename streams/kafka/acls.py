@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...schemas.topics import TOPICS, TopicRole
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .topics import plan
 
 

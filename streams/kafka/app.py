@@ -11,13 +11,13 @@ import faust
 
 from .backpressure import POLLS
 from .engine import WorkerEngine
+from .kafka_settings import KafkaSettings
 from .lane import BatchConsumer, BatchTransport, PollSchema
 from .logs import quieten
 from .metrics import LaneMetrics
 from .monitor import EngineMonitor
 from .records import LEAVE_S, bounded
 from .recovery import LaneTables, StateTable
-from .settings import KafkaSettings
 from .stages import KafkaTopology, default_topology
 from .ticks import run_ticks
 
@@ -27,18 +27,14 @@ if TYPE_CHECKING:
     from ...rules.rules import RuleSet
 
 
+# Milliseconds after which clients refresh partition metadata; this also finds new addresses of brokers
 METADATA_AGE_MS = 30_000
-"""Milliseconds after which clients refresh partition metadata; this also finds new addresses of brokers."""
 
 
 class TrustfoldApp(faust.App):
-    """Faust app with an engine.
+    """Faust app with an engine."""
 
-    Attributes:
-        engine: owner of the partitions.
-    """
-
-    engine: WorkerEngine
+    engine: WorkerEngine  # owner of the partitions
     mundane_level = "debug"
 
     def _create_directories(self) -> None:
@@ -178,11 +174,10 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
     }
 
 
-EXCHANGE_S = 1.0
-"""Seconds between two exchanges of the workers' progress."""
+EXCHANGE_S = 1.0  # Seconds between two exchanges of the workers' progress
 
+# The same while one of them folds a backlog: the time that the others are held back for nothing
 BACKLOG_EXCHANGE_S = 0.03
-"""The same while one of them folds a backlog: the time that the others are held back for nothing."""
 
 
 async def run_exchange(engine: WorkerEngine) -> None:

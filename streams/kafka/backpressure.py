@@ -15,84 +15,54 @@ from typing import Any
 
 from faust.types import TP
 
-POLL_S = 0.25
-"""Seconds of the longest poll; short, because a closing gate waits for the poll in flight."""
-
-POLLS = 2
-"""Polls on their way to the agent: one being folded, one waiting, so that the order is chosen late."""
+POLL_S = 0.25  # Seconds of the longest poll; short, because a closing gate waits for the poll in flight
+POLLS = 2  # Polls on their way to the agent: one being folded, one waiting, so that the order is chosen late
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTenure:
-    """Uninterrupted period in which the worker owns partitions.
+    """Uninterrupted period in which the worker owns partitions."""
 
-    Attributes:
-        number: counts the tenures of this process; a reclaim within one generation begins a new one.
-        generation: generation of the group.
-    """
-
-    number: int
-    generation: int
+    number: int  # counts the tenures of this process; a reclaim within one generation begins a new one
+    generation: int  # generation of the group
 
 
 class PartitionBatch:
-    """Records of one source partition, in offset order.
-
-    Attributes:
-        tp: topic (real name) and partition.
-        records: aiokafka's records, at least one.
-        start: expected first offset; the first record may come later if the log has gaps.
-        next_offset: offset after the last record.
-        first: order time of the first record, milliseconds (see `order`).
-        reached: order time of the last record, milliseconds.
-    """
+    """Records of one source partition, in offset order."""
 
     __slots__ = ("first", "next_offset", "reached", "records", "start", "tp")
 
     def __init__(self, tp: TP, records: list[Any], start: int, first: int = 0, reached: int = 0) -> None:
         """Wrap consecutive records."""
-        self.tp = tp
-        self.records = records
-        self.start = start
-        self.next_offset: int = records[-1].offset + 1
-        self.first = first
-        self.reached = reached
+        self.tp = tp  # topic (real name) and partition
+        self.records = records  # aiokafka's records, at least one
+        self.start = start  # expected first offset; the first record may come later if the log has gaps
+        self.next_offset: int = records[-1].offset + 1  # offset after the last record
+        self.first = first  # order time of the first record, milliseconds (see `order`)
+        self.reached = reached  # order time of the last record, milliseconds
 
 
 class FoldUnit:
-    """Unit of folding: batches of any partitions, in folding order.
-
-    Attributes:
-        batches: batches, at least one.
-        tenure: tenure in which they were delivered.
-        first: smallest order time of their records.
-        count: number of their records.
-    """
+    """Unit of folding: batches of any partitions, in folding order."""
 
     __slots__ = ("batches", "count", "first", "tenure")
 
     def __init__(self, tenure: PartitionTenure, batches: list[PartitionBatch]) -> None:
         """Combine batches."""
-        self.tenure = tenure
-        self.batches = batches
-        self.first = min(batch.first for batch in batches)
-        self.count = sum(len(batch.records) for batch in batches)
+        self.tenure = tenure  # tenure in which they were delivered
+        self.batches = batches  # batches, at least one
+        self.first = min(batch.first for batch in batches)  # smallest order time of their records
+        self.count = sum(len(batch.records) for batch in batches)  # number of their records
 
 
 class LaneGate:
-    """Gate of the lane: whether source records may flow, and from which offsets.
-
-    Attributes:
-        tenure: current tenure; None while closed.
-        expected: next offset of each partition that the lane takes, while open.
-        in_flight: polls on their way to the agent.
-    """
+    """Gate of the lane: whether source records may flow, and from which offsets."""
 
     def __init__(self) -> None:
         """Create a closed gate."""
-        self.tenure: PartitionTenure | None = None
-        self.expected: dict[TP, int] = {}
-        self.in_flight: deque[FoldUnit] = deque()
+        self.tenure: PartitionTenure | None = None  # current tenure; None while closed
+        self.expected: dict[TP, int] = {}  # next offset of each partition that the lane takes, while open
+        self.in_flight: deque[FoldUnit] = deque()  # polls on their way to the agent
         self._room = asyncio.Event()
         self._opened = asyncio.Event()
         self._quiet = asyncio.Event()

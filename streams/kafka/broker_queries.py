@@ -37,11 +37,10 @@ from aiokafka.protocol.types import (
 
 from .topic_metadata import describe
 
+# Kafka's operation codes; each is a bit of the sets in broker answers
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
-"""Kafka's operation codes; each is a bit of the sets in broker answers."""
 
-COORDINATOR_S = 4.0
-"""Seconds that a cluster may take to find a group's coordinator."""
+COORDINATOR_S = 4.0  # Seconds that a cluster may take to find a group's coordinator
 
 _METADATA_TOPIC = "__cluster_metadata"
 _TEXT, _COMPACT = String("utf-8"), CompactString("utf-8")
@@ -154,28 +153,18 @@ class _DescribeQuorum(Request[_QuorumRequest]):  # type: ignore[misc]
 
 
 class BrokerClock(NamedTuple):
-    """Reading of a broker's clock.
+    """Reading of a broker's clock."""
 
-    Attributes:
-        ahead_s: seconds by which it is ahead of ours; negative if behind.
-        uncertain_s: uncertainty in seconds: half of the request's round trip.
-    """
-
-    ahead_s: float
-    uncertain_s: float
+    ahead_s: float  # seconds by which it is ahead of ours; negative if behind
+    uncertain_s: float  # uncertainty in seconds: half of the request's round trip
 
 
 class ConsumerGroup(NamedTuple):
-    """A consumer group.
+    """A consumer group."""
 
-    Attributes:
-        state: `Stable`, `Empty`, `Dead` if it does not exist, or a rebalance state.
-        members: client id and address of each.
-        rights: operations of `OPERATIONS` that this user may do; None if the brokers do not report them.
-    """
-
-    state: str
-    members: list[tuple[str, str]]
+    state: str  # `Stable`, `Empty`, `Dead` if it does not exist, or a rebalance state
+    members: list[tuple[str, str]]  # client id and address of each
+    # operations of `OPERATIONS` that this user may do; None if the brokers do not report them
     rights: frozenset[str] | None
 
 

@@ -20,25 +20,16 @@ from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 
 from .faults import WorkerFault, is_refusal
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .topic_metadata import TopicDescription, TopicMetadata, described
 
 log = logging.getLogger(__name__)
 
-INTERVAL_S = 2.0
-"""Seconds between two checks of the cluster; one small request each."""
-
-AGAIN_S = 0.7
-"""Seconds until a fault is checked again; only faults found twice count."""
-
-ANSWER_S = 5.0
-"""Timeout in seconds of an answer, and of a connection."""
-
-REPEAT_S = 60.0
-"""Seconds after which a lasting fault is reported again."""
-
-READ, WRITE = 3, 4
-"""Bits of Kafka's operations in a user's rights on a topic."""
+INTERVAL_S = 2.0  # Seconds between two checks of the cluster; one small request each
+AGAIN_S = 0.7  # Seconds until a fault is checked again; only faults found twice count
+ANSWER_S = 5.0  # Timeout in seconds of an answer, and of a connection
+REPEAT_S = 60.0  # Seconds after which a lasting fault is reported again
+READ, WRITE = 3, 4  # Bits of Kafka's operations in a user's rights on a topic
 
 
 class BrokerWatch:

@@ -39,9 +39,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...errors import ConfigError, TrustfoldError
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
 from .records import LEAVE_S, connected_consumer, read_spans
-from .settings import KafkaSettings
 from .store import OWN, PartitionStore
 from .task import PartitionTask
 
@@ -86,8 +86,7 @@ async def write_states(
     return [(result.offset, count) for result, (_, count) in zip(results, sent, strict=True)]
 
 
-CLAIM_KEY = OWN + b"claim"
-"""Key of claims; compaction keeps the newest one."""
+CLAIM_KEY = OWN + b"claim"  # Key of claims; compaction keeps the newest one
 
 EPOCH_HEADER = "e"
 
@@ -103,29 +102,20 @@ def epoch_headers(epoch: int) -> list[tuple[str, bytes]]:
 
 @dataclass(slots=True)
 class ChangelogRange:
-    """Valid contents of a range of a changelog.
+    """Valid contents of a range of a changelog."""
 
-    Attributes:
-        states: valid keys and states, in log order; None deletes.
-        stale: keys of invalid records.
-        claims: offsets of claims.
-    """
-
+    # valid keys and states, in log order; None deletes
     states: list[tuple[bytes, bytes | None]] = field(default_factory=list)
-    stale: set[bytes] = field(default_factory=set)
-    claims: list[int] = field(default_factory=list)
+    stale: set[bytes] = field(default_factory=set)  # keys of invalid records
+    claims: list[int] = field(default_factory=list)  # offsets of claims
 
 
 class EpochFilter:
-    """Reads one changelog partition in order and separates valid from stale records.
-
-    Attributes:
-        epoch: newest epoch seen.
-    """
+    """Reads one changelog partition in order and separates valid from stale records."""
 
     def __init__(self, epoch: int = 0) -> None:
         """Start after a range whose newest epoch was `epoch`; 0 at the beginning of the log."""
-        self.epoch = epoch
+        self.epoch = epoch  # newest epoch seen
         self._newest = epoch.to_bytes(8, "big")
 
     def read(self, records: Iterable[Any]) -> ChangelogRange:
@@ -185,9 +175,6 @@ class ChangelogPartitions:
 
         Returns:
             Keys whose states must be written again, by partition.
-
-        Raises:
-            ConfigError: a store is ahead of the claim, so it is a copy of another changelog.
         """
         spans = {}
         for place, store in stores.items():
@@ -219,9 +206,6 @@ class ChangelogPartitions:
 
         Returns:
             Offset at which it stopped.
-
-        Raises:
-            PartitionFenced: a newer claim was found.
         """
         place = self.place(task.stage, task.partition)
         epochs = EpochFilter(task.epoch)

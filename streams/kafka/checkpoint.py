@@ -24,8 +24,8 @@ from faust.types import TP
 
 from .backpressure import PartitionTenure
 from .changelog import write_states
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
-from .settings import KafkaSettings
 from .task import PartitionTask
 
 log = logging.getLogger(__name__)
@@ -70,12 +70,7 @@ class _CheckpointPart:
 
 
 class CheckpointWriter:
-    """Takes checkpoints, one at a time.
-
-    Attributes:
-        lock: held during a checkpoint.
-        began_at: monotonic time since when a checkpoint waits for the brokers; None while none does.
-    """
+    """Takes checkpoints, one at a time."""
 
     def __init__(
         self,
@@ -95,7 +90,8 @@ class CheckpointWriter:
         self._settings = owner.settings
         self._drain = drain
         self._inspect = inspect
-        self.lock = asyncio.Lock()
+        self.lock = asyncio.Lock()  # held during a checkpoint
+        # monotonic time since when a checkpoint waits for the brokers; None while none does
         self.began_at: float | None = None
         self._limit: asyncio.Timeout | None = None
 

@@ -32,13 +32,13 @@ from .changelog import ChangelogPartitions, PartitionFenced
 from .checkpoint import CheckpointSuperseded, CheckpointWriter, LostGroup
 from .faults import WorkerFault, describe, is_expected, is_passing
 from .fold_budget import FoldBudget
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
 from .order import MergeOrder, commit_note
 from .outputs import OutputWriter
 from .publisher_faults import KeySamples
 from .recovery import StateTable
 from .rulebook import RULES_KEY, TaskRules, WorkerRules
-from .settings import KafkaSettings
 from .spans import WorkerSpans
 from .stages import KafkaTopology
 from .store import PartitionStore
@@ -46,15 +46,12 @@ from .task import PartitionTask
 
 log = logging.getLogger(__name__)
 
+# Seconds between comparisons of idle changelogs with this worker's writes; far below their compaction lag
 FOREIGN_CHECK_S = 30.0
-"""Seconds between comparisons of idle changelogs with this worker's writes; far below their compaction lag."""
 
 
-START_OVERS = 12
-"""Consecutive restarts from the last checkpoint, with brokers that answer, before the worker gives up."""
-
-BACK_OFF_S = 8.0
-"""Longest wait in seconds between two of them; the first waits half a second."""
+START_OVERS = 12  # Consecutive restarts from the last checkpoint, with brokers that answer, before the worker gives up
+BACK_OFF_S = 8.0  # Longest wait in seconds between two of them; the first waits half a second
 
 
 EVENTS, DEAD_LETTERS, STATE = "events", "dead-letters", "state"
@@ -66,8 +63,7 @@ _ENDED = EventRejected(
     "topic until retention; report it",
 )
 
-REASONS = frozenset(RejectReason)
-"""Labels of dead letters; reason codes of foreign topologies count as `other`."""
+REASONS = frozenset(RejectReason)  # Labels of dead letters; reason codes of foreign topologies count as `other`
 
 
 class LostBatch(Exception):
@@ -204,11 +200,7 @@ class WorkerEngine:
             self.writer.put(outputs, task.partition, batch.reached)
 
     def _outputs_of(self, topic: str, task: PartitionTask, batch: PartitionBatch) -> list[StageOutput]:
-        """Fold a batch.
-
-        Raises:
-            WorkerFault: a fault outside of the folds, with the record's place.
-        """
+        """Fold a batch."""
         outputs: list[StageOutput] = []
         try:
             for refused, records in self.budget.parts(batch.tp, batch.records):

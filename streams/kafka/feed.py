@@ -19,55 +19,33 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorization
 
 from ...errors import ConfigError, TrustfoldError
 from .access import RIGHTS_ERRORS, hidden_topics_error, missing_right_error, unreachable
+from .kafka_settings import KafkaSettings
 from .records import STOP_S, bounded, ended
-from .settings import KafkaSettings
 from .topic_metadata import describe
 
 log = logging.getLogger(__name__)
 
-ALL = -1
-"""Marks a topic that is read from its beginning."""
-
-WATCH_S = 2.0
-"""Seconds between two checks of the brokers."""
-
-ANSWER_S = 5.0
-"""Timeout of an answer in seconds."""
+ALL = -1  # Marks a topic that is read from its beginning
+WATCH_S = 2.0  # Seconds between two checks of the brokers
+ANSWER_S = 5.0  # Timeout of an answer in seconds
 
 FIRST_PAUSE_S = 0.2
-LAST_PAUSE_S = 5.0
-"""Longest pause in seconds between two attempts to connect; each is twice as long as the one before."""
+LAST_PAUSE_S = 5.0  # Longest pause in seconds between two attempts to connect; each is twice as long as the one before
 
 
 class FollowedRecord(NamedTuple):
-    """Record of a followed topic.
+    """Record of a followed topic."""
 
-    Attributes:
-        topic: catalogue name.
-        partition: number of the partition.
-        offset: offset in the partition.
-        key: record key.
-        value: None for a tombstone.
-        timestamp: timestamp of the record, milliseconds.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    key: str
-    value: bytes | None
-    timestamp: int
+    topic: str  # catalogue name
+    partition: int  # number of the partition
+    offset: int  # offset in the partition
+    key: str  # record key
+    value: bytes | None  # None for a tombstone
+    timestamp: int  # timestamp of the record, milliseconds
 
 
 class TopicFeed:
-    """Reader of some topics.
-
-    Attributes:
-        complete: whether all records that existed at the first connection have been delivered.
-        lost_since: seconds since 1970 of the start of an outage; None while brokers answer.
-        fault: why nothing is read, in words; empty without a fault.
-        cluster_id: id of the cluster; empty before the first answer.
-    """
+    """Reader of some topics."""
 
     def __init__(
         self,
@@ -86,10 +64,10 @@ class TopicFeed:
             on_recreated: callback with the catalogue name of a recreated topic.
             on_outage: callback for the start and the end of an outage.
         """
-        self.complete = False
-        self.lost_since: float | None = None
-        self.fault = "the topics are being read"
-        self.cluster_id = ""
+        self.complete = False  # whether all records that existed at the first connection have been delivered
+        self.lost_since: float | None = None  # seconds since 1970 of the start of an outage; None while brokers answer
+        self.fault = "the topics are being read"  # why nothing is read, in words; empty without a fault
+        self.cluster_id = ""  # id of the cluster; empty before the first answer
         self._settings = settings
         self._wanted = dict(wanted)
         self._names = {settings.topic(name): name for name in wanted}
@@ -145,11 +123,7 @@ class TopicFeed:
         return ends
 
     async def _places(self, consumer: Any) -> tuple[list[TopicPartition], dict[str, bytes | None]]:
-        """Return all partitions of the topics, and the topics' ids (None from brokers before 2.8).
-
-        Raises:
-            ConfigError: a topic is missing.
-        """
+        """Return all partitions of the topics, and the topics' ids (None from brokers before 2.8)."""
         found = await asyncio.wait_for(describe(consumer._client, list(self._names)), ANSWER_S)
         if denied := [
             name for name, topic in found.topics.items() if topic.error == TopicAuthorizationFailedError.errno
@@ -208,12 +182,7 @@ class TopicFeed:
                 await self._check(consumer, places)
 
     async def _check(self, consumer: Any, places: Collection[TopicPartition]) -> None:
-        """Compare the topics with what is read.
-
-        Raises:
-            ConfigError: a topic has other partitions, another id, or a shorter log.
-            KafkaError, TimeoutError: no broker answers.
-        """
+        """Compare the topics with what is read."""
         now, ids = await self._places(consumer)
         if set(now) != set(places):
             raise ConfigError("a topic has other partitions than before")

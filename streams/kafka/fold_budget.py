@@ -30,29 +30,22 @@ from ...security.private_files import locked, open_private, replace_file
 
 log = logging.getLogger(__name__)
 
-MOST_ENDED = 2
-"""Workers that a record may end before it is refused."""
-
-_REARM_S = 0.5
-"""Seconds after which the next record gets the whole budget again."""
+MOST_ENDED = 2  # Workers that a record may end before it is refused
+_REARM_S = 0.5  # Seconds after which the next record gets the whole budget again
 
 _PLACE_BYTES = 1_024
+# Offset and timestamp of the record that is being folded, and the length of the partition's name behind them
 _HEAD = struct.Struct("<qqH")
-"""Offset and timestamp of the record that is being folded, and the length of the partition's name behind them."""
 
 _STACK_LINES = 4
 
 
 class FoldBudget:
-    """Budget of processor time of each record.
-
-    Attributes:
-        offset: offset of the record that was taken last.
-    """
+    """Budget of processor time of each record."""
 
     def __init__(self, seconds: float) -> None:
         """Limit each record to these seconds, once started."""
-        self.offset = -1
+        self.offset = -1  # offset of the record that was taken last
         self._seconds = seconds
         self._place: mmap.mmap | bytearray = bytearray(_PLACE_BYTES)
         self._ended: dict[str, int] = {}

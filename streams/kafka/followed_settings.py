@@ -16,19 +16,14 @@ from aiokafka.errors import ConsumerStoppedError
 from ...projections.emitter import StageOutput
 from ...projections.rule_source import TOPIC, RuleSource
 from .changelog import changelog_reader
+from .kafka_settings import KafkaSettings
 from .records import LEAVE_S, bounded, partitions_of, read_spans
-from .settings import KafkaSettings
 
-WAIT_MS = 100
-"""Longest poll in milliseconds, here and at the broker; also bounds the delay of a recovery."""
+WAIT_MS = 100  # Longest poll in milliseconds, here and at the broker; also bounds the delay of a recovery
 
 
 class SettingsFollower:
-    """Applies records of the topic to a source of rules; the rulebook uses them from a checkpoint on.
-
-    Attributes:
-        positions: offset after the last record read, by partition.
-    """
+    """Applies records of the topic to a source of rules; the rulebook uses them from a checkpoint on."""
 
     def __init__(
         self, settings: KafkaSettings, source: RuleSource, put: Callable[[Sequence[StageOutput], int], None]
@@ -37,7 +32,7 @@ class SettingsFollower:
         self._settings = settings
         self._source = source
         self._put = put
-        self.positions: dict[str, int] = {}
+        self.positions: dict[str, int] = {}  # offset after the last record read, by partition
         self._consumer: Any = None
         self._places: list[TopicPartition] = []
         self._lock = asyncio.Lock()

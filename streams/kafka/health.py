@@ -11,19 +11,14 @@ from typing import TYPE_CHECKING
 import orjson
 
 from ..probe_server import HealthProbe, ProbeServer
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 
 if TYPE_CHECKING:
     from .engine import WorkerEngine
 
-STUCK_S = 15.0
-"""Seconds without a turn of the event loop after which the worker is not alive."""
-
-SILENT_S = 30.0
-"""Seconds without a broker's answer after which the worker is not ready."""
-
-UNDURABLE_S = 30.0
-"""Seconds without a complete checkpoint after which the worker is not ready."""
+STUCK_S = 15.0  # Seconds without a turn of the event loop after which the worker is not alive
+SILENT_S = 30.0  # Seconds without a broker's answer after which the worker is not ready
+UNDURABLE_S = 30.0  # Seconds without a complete checkpoint after which the worker is not ready
 
 
 def alive(engine: WorkerEngine) -> str:

@@ -12,40 +12,28 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...errors import ConfigError
 from .broker_queries import committed_by, group_of
+from .kafka_settings import KafkaSettings
 from .records import connected_admin, connected_consumer
-from .settings import KafkaSettings
 from .topic_metadata import describe
 
-PATIENCE_S = 30.0
-"""Timeout of one broker answer, seconds."""
+PATIENCE_S = 30.0  # Timeout of one broker answer, seconds
 
+# Bytes per fetch: only the first record of each partition is needed, but brokers send batches
 FETCH_BYTES = 8 * 1024 * 1024
-"""Bytes per fetch: only the first record of each partition is needed, but brokers send batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """Lag of a group on one partition.
+    """Lag of a group on one partition."""
 
-    Attributes:
-        topic: real name.
-        partition: number.
-        begin: offset of the first available record.
-        end: offset after the last record.
-        committed: committed offset of the group; None without a commit.
-        records: number of records between them.
-        seconds: age of the next record in seconds; 0 without one, None if it has no timestamp.
-        deleted: number of records that retention deleted before the group read them.
-    """
-
-    topic: str
-    partition: int
-    begin: int
-    end: int
-    committed: int | None
-    records: int
-    seconds: float | None
-    deleted: int
+    topic: str  # real name
+    partition: int  # number
+    begin: int  # offset of the first available record
+    end: int  # offset after the last record
+    committed: int | None  # committed offset of the group; None without a commit
+    records: int  # number of records between them
+    seconds: float | None  # age of the next record in seconds; 0 without one, None if it has no timestamp
+    deleted: int  # number of records that retention deleted before the group read them
 
 
 async def offsets_of(settings: KafkaSettings, group: str) -> dict[TopicPartition, int]:
@@ -129,17 +117,11 @@ async def _times(
 
 
 class WorkersLag(NamedTuple):
-    """Lag and members of the workers.
+    """Lag and members of the workers."""
 
-    Attributes:
-        behind: number of records to fold, of all topics; without any commit all records count.
-        members: number of running workers.
-        ends: number of records ever written to a topic, by its real name.
-    """
-
-    behind: int
-    members: int
-    ends: dict[str, int]
+    behind: int  # number of records to fold, of all topics; without any commit all records count
+    members: int  # number of running workers
+    ends: dict[str, int]  # number of records ever written to a topic, by its real name
 
     def fault(self, group: str) -> str:
         """Why records are not folded: no worker runs in this group; empty if one does, or if there are none."""

@@ -34,8 +34,7 @@ from .records import LEAVE_S, bounded
 
 log = logging.getLogger(__name__)
 
-FETCH_WAIT_MS = 200
-"""Milliseconds that a broker waits for new records before it answers a fetch."""
+FETCH_WAIT_MS = 200  # Milliseconds that a broker waits for new records before it answers a fetch
 
 BUSY_WAIT_MS = 10
 """Same while there is work.
@@ -44,23 +43,20 @@ A fetch leaves out partitions with buffered records, and only one fetch is in fl
 would be fetched only after the wait.
 """
 
+# How long aiokafka fetches nothing from a broker while some partition's records wait to be taken. With its 0.1 s a
+# buffered backlog would hold up each round of a stage's outputs for that long.
 PREFETCH_S = 0.01
-"""How long aiokafka fetches nothing from a broker while some partition's records wait to be taken. With its 0.1 s a
-buffered backlog would hold up each round of a stage's outputs for that long."""
 
-HELD_S = 0.01
-"""Longest wait in seconds for records while others are held back; the cause may end without a new record."""
+HELD_S = 0.01  # Longest wait in seconds for records while others are held back; the cause may end without a new record
 
+# Timeout of a commit in seconds. aiokafka retries without end; the commit timer retries with newer offsets.
 COMMIT_S = 5.0
-"""Timeout of a commit in seconds. aiokafka retries without end; the commit timer retries with newer offsets."""
 
-SEEK_S = 30.0
-"""Timeout in seconds for the offsets of an assignment; after it the recovery restarts."""
+SEEK_S = 30.0  # Timeout in seconds for the offsets of an assignment; after it the recovery restarts
 
 UNLIMITED_S = 1e9
 
-CALLS = 4
-"""Concurrent calls in the consumer's thread: a poll, a commit and a seek must not wait for each other."""
+CALLS = 4  # Concurrent calls in the consumer's thread: a poll, a commit and a seek must not wait for each other
 
 
 def is_cancelled() -> bool:
@@ -210,18 +206,14 @@ class LaneThread(driver.AIOKafkaConsumerThread):
 
 
 class BatchConsumer(driver.Consumer):
-    """Faust's aiokafka consumer with the lane in place of its per-record loop.
-
-    Attributes:
-        ends: log ends of the source partitions when they were put to their offsets.
-    """
+    """Faust's aiokafka consumer with the lane in place of its per-record loop."""
 
     mundane_level = "debug"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As Faust calls it; the engine hangs on the app."""
         self._done: dict[TP, int] = {}
-        self.ends: dict[TP, int] = {}
+        self.ends: dict[TP, int] = {}  # log ends of the source partitions when they were put to their offsets
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> LaneThread:
@@ -549,11 +541,7 @@ class LaneProducer(driver.Producer):
 
     @property
     def client(self) -> Any:
-        """The running aiokafka producer.
-
-        Raises:
-            faust.exceptions.NotReady: it is not running.
-        """
+        """The running aiokafka producer."""
         return self._ensure_producer()
 
     async def renew(self) -> None:

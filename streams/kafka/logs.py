@@ -12,12 +12,11 @@ from aiokafka.errors import KafkaError
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-REPEAT_S = 60.0
-"""Seconds in which a message of the Kafka client is logged once."""
+REPEAT_S = 60.0  # Seconds in which a message of the Kafka client is logged once
 
+# Loggers that report every attempt to reach a broker; the broker watch reports the outage
 CONNECTIVITY = ("aiokafka", "aiokafka.conn", "aiokafka.client", "aiokafka.cluster", "aiokafka.consumer.fetcher",
                 "aiokafka.producer.sender", "aiokafka.consumer.group_coordinator")  # fmt: skip
-"""Loggers that report every attempt to reach a broker; the broker watch reports the outage."""
 
 _LIBRARIES = ("aiokafka", "faust", "mode")
 

@@ -22,22 +22,17 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 
-HELD_OF_S = 20
-"""Seconds of which at most PATIENCE_S may be spent waiting for other workers before it is reported."""
+HELD_OF_S = 20  # Seconds of which at most PATIENCE_S may be spent waiting for other workers before it is reported
+PATIENCE_S = 10.0  # Seconds that a rebalance, a recovery or an acknowledgement may take before it is reported
+STALLED_S = 120.0  # Seconds without progress, with records to read and brokers that answer, after which the worker ends
 
-PATIENCE_S = 10.0
-"""Seconds that a rebalance, a recovery or an acknowledgement may take before it is reported."""
-
-STALLED_S = 120.0
-"""Seconds without progress, with records to read and brokers that answer, after which the worker ends."""
-
+# Counters of the folds that are reported to operators
 KINDS = {
     "clamped": "event times ran more than a minute ahead of their records and were cut: look at the publishers' clocks",
     "late": "events came over a minute after a younger one of their session and were folded at its time: publishers "
     "send late or out of order, or a session lies in several partitions (docs/events.md, Mistakes of publishers)",
     "untracked": "failures counted in their tool's key alone: the tool has its most fine keys (trust.max_fine_keys)",
 }
-"""Counters of the folds that are reported to operators."""
 
 
 class EngineMonitor:

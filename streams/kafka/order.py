@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 from faust.types import TP
 
 from .backpressure import PartitionBatch
+from .kafka_settings import KafkaSettings
 from .outputs import ORDER_TIME
 from .outputs_in_flight import OutputsInFlight
-from .settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 

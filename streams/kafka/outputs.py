@@ -19,19 +19,16 @@ from faust.types import TP
 
 from ...projections.emitter import StageOutput
 from ...schemas.envelope import output_headers
+from .kafka_settings import KafkaSettings
 from .metrics import LaneMetrics
 from .outputs_in_flight import OutputsInFlight
-from .settings import KafkaSettings
 
-ROUND = 2_000
-"""Outputs after which the event loop gets a turn before more are sorted into batches; about 10 ms."""
+ROUND = 2_000  # Outputs after which the event loop gets a turn before more are sorted into batches; about 10 ms
+ROOM = 50_000  # Queued outputs above which the agents wait: a slow broker must not fill the memory
 
-ROOM = 50_000
-"""Queued outputs above which the agents wait: a slow broker must not fill the memory."""
-
+# How far a record's timestamp may run ahead of this worker's clock. Brokers refuse more than an hour
+# (`message.timestamp.after.max.ms`).
 FUTURE_LIMIT_MS = 50 * 60_000
-"""How far a record's timestamp may run ahead of this worker's clock. Brokers refuse more than an hour
-(`message.timestamp.after.max.ms`)."""
 
 
 @lru_cache(maxsize=65_536)
@@ -287,10 +284,9 @@ class OutputWriter:
         self._notify()
 
 
+# Header of a record between trustfold's own stages: order time of its cause in milliseconds, a blank, and the worker
+# that folded it (see `order`)
 ORDER_TIME = "order-time"
-"""Header of a record between trustfold's own stages: order time of its cause in milliseconds, a blank, and the worker
-that folded it (see `order`).
-"""
 
 
 def trace_headers(output: StageOutput) -> list[tuple[str, bytes]]:

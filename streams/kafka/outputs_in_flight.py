@@ -30,24 +30,19 @@ class _QueuedOutputs(NamedTuple):
 
 
 class OutputsInFlight:
-    """Outputs in flight to this worker's own source partitions, with their order times in milliseconds.
-
-    Attributes:
-        topics: real names of the internal topics by catalogue name.
-        count: number of records in flight.
-        waited_for: False makes `oldest` ignore the records in flight; True again when one of them is folded.
-    """
+    """Outputs in flight to this worker's own source partitions, with their order times in milliseconds."""
 
     def __init__(self, topics: Mapping[str, str]) -> None:
         """Start with no records in flight."""
-        self.topics = dict(topics)
+        self.topics = dict(topics)  # real names of the internal topics by catalogue name
+        # False makes `oldest` ignore the records in flight; True again when one of them is folded
         self.waited_for = True
         self._folded: dict[TP, int] = {}
         self._queued: deque[_QueuedOutputs] = deque()
         self._sent: dict[int, tuple[str, _SentBatch]] = {}
         self._acknowledged: dict[TP, deque[tuple[int, _SentBatch]]] = {}
         self._tickets = 0
-        self.count = 0
+        self.count = 0  # number of records in flight
 
     def reset(self) -> None:
         """Forget everything: the outputs are lost or created again."""

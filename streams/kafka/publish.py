@@ -21,34 +21,23 @@ from ...schemas.codec import decode_command
 from ...schemas.events import epoch_ms
 from .access import hidden_topics_error, unreachable
 from .broker_queries import hidden_topics
+from .kafka_settings import KafkaSettings
 from .outputs import partition_of
 from .records import STOP_S, bounded, command_key
-from .settings import KafkaSettings
 from .topics import TimeLimits, time_limits
 
-LINGER_S = 0.2
-"""Longest time in seconds that a line waits to fill a batch."""
-
-IN_FLIGHT = 64
-"""Largest number of unacknowledged batches; bounds the memory if the broker is slower than the file."""
-
-
-SHOWN = 20
-"""Number of refused lines that are kept with their reason."""
+LINGER_S = 0.2  # Longest time in seconds that a line waits to fill a batch
+IN_FLIGHT = 64  # Largest number of unacknowledged batches; bounds the memory if the broker is slower than the file
+SHOWN = 20  # Number of refused lines that are kept with their reason
 
 
 @dataclass(slots=True)
 class PublishProgress:
-    """Progress of a publication.
+    """Progress of a publication."""
 
-    Attributes:
-        sent: acknowledged lines.
-        refused: lines without a record key; they are not sent.
-        reasons: number and reason of the first refused lines; blank lines count.
-    """
-
-    sent: int = 0
-    refused: int = 0
+    sent: int = 0  # acknowledged lines
+    refused: int = 0  # lines without a record key; they are not sent
+    # number and reason of the first refused lines; blank lines count
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
 

@@ -19,16 +19,14 @@ from .outputs import partition_of
 
 log = logging.getLogger(__name__)
 
-SAMPLE_S = 0.01
-"""Least time in seconds between two samples."""
-
-REPEAT_S = 600.0
-"""Seconds after which a mistake that goes on is logged again."""
+SAMPLE_S = 0.01  # Least time in seconds between two samples
+REPEAT_S = 600.0  # Seconds after which a mistake that goes on is logged again
 
 NO_KEY, OTHER_KEY, OTHER_PARTITIONER = "no_key", "other_key", "other_partitioner"
 
 _REMEDY = "decisions about it are wrong: key each event by its session_id"
 
+# By kind: what is said of a record, and what to do
 MISTAKES = {
     NO_KEY: f"has no key, so that the events of its session are spread over the partitions, and {_REMEDY}",
     OTHER_KEY: "has another key than its session_id, so that its session's events may lie in several partitions, and "
@@ -36,7 +34,6 @@ MISTAKES = {
     OTHER_PARTITIONER: "lies in another partition than murmur2, Kafka's default, gives its key, and others do not, so "
     "that publishers spread a session over partitions: set partitioner=murmur2_random in librdkafka's clients",
 }
-"""By kind: what is said of a record, and what to do."""
 
 
 def mistake_of(key: bytes | None, value: bytes | None, partition: int, partitions: int) -> str | None:
@@ -57,11 +54,7 @@ def mistake_of(key: bytes | None, value: bytes | None, partition: int, partition
 
 
 class KeySamples:
-    """Samples of the records of `events` that a worker folds.
-
-    Attributes:
-        mistakes: samples by kind of mistake; of another partitioner only if some publishers use it and others do not.
-    """
+    """Samples of the records of `events` that a worker folds."""
 
     def __init__(self, partitions: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without samples; `clock` returns monotonic seconds."""
@@ -71,6 +64,7 @@ class KeySamples:
         self._at_home = False
         self._elsewhere = 0
         self._logged: dict[str, float] = {}
+        # samples by kind of mistake; of another partitioner only if some publishers use it and others do not
         self.mistakes: Counter[str] = Counter()
 
     def look(self, topic: str, partition: int, record: Any) -> None:

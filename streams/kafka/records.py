@@ -15,25 +15,16 @@ from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
 from ...schemas.commands import Command
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .topic_metadata import describe
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 30.0
-"""Timeout in seconds without a record or an acknowledgement."""
-
-AGAIN_S = 1.0
-"""Seconds after which a running task is cancelled again."""
-
-STOP_S = 5.0
-"""Timeout in seconds for closing a client; a producer would wait for its broker without end."""
-
-LEAVE_S = 2.0
-"""The same in a worker that stops, for leaving the group and for each resource that is closed afterwards."""
-
-Places = Mapping[TopicPartition, int]
-"""Offset of each partition."""
+TIMEOUT_S = 30.0  # Timeout in seconds without a record or an acknowledgement
+AGAIN_S = 1.0  # Seconds after which a running task is cancelled again
+STOP_S = 5.0  # Timeout in seconds for closing a client; a producer would wait for its broker without end
+LEAVE_S = 2.0  # The same in a worker that stops, for leaving the group and for each resource that is closed afterwards
+Places = Mapping[TopicPartition, int]  # Offset of each partition
 
 
 class StoredRecord(NamedTuple):
@@ -105,8 +96,7 @@ async def read(
         return sorted(found, key=lambda record: record.timestamp), ends
 
 
-Span = tuple[int, int]
-"""Offset of the first record of a range, and the offset after its last."""
+Span = tuple[int, int]  # Offset of the first record of a range, and the offset after its last
 
 
 async def read_spans(
@@ -225,11 +215,7 @@ async def connected_consumer(
 
 
 async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
-    """Return the numbers of a topic's partitions.
-
-    Raises:
-        ConfigError: the topic does not exist.
-    """
+    """Return the numbers of a topic's partitions."""
     async with connected_admin(settings) as admin:
         found = (await describe(admin._client, [topic])).topics[topic]
     if found.partitions:

@@ -19,22 +19,17 @@ from faust.types import TP
 from mode import Service
 
 from .faults import is_passing
+from .kafka_settings import KafkaSettings
 from .lane import is_cancelled
-from .settings import KafkaSettings
 from .store import MemoryStore, PartitionStore, RocksStore
 
-CANCEL_S = 5.0
-"""Longest wait in seconds for a cancelled recovery."""
+CANCEL_S = 5.0  # Longest wait in seconds for a cancelled recovery
 
 log = logging.getLogger(__name__)
 
 
 class BulkRecovery(Service):
-    """Runs one recovery per assignment; a newer assignment cancels the current one.
-
-    Attributes:
-        completed: set after the first recovery; the app's own tasks start then.
-    """
+    """Runs one recovery per assignment; a newer assignment cancels the current one."""
 
     mundane_level = "debug"
 
@@ -42,7 +37,7 @@ class BulkRecovery(Service):
         """Wait for the first assignment."""
         super().__init__(**kwargs)
         self.app = app
-        self.completed = asyncio.Event()
+        self.completed = asyncio.Event()  # set after the first recovery; the app's own tasks start then
         self._running: asyncio.Task[None] | None = None
 
     def begin(self, assigned: set[TP], generation: int) -> None:

@@ -39,57 +39,36 @@ from .task import PartitionTask
 
 log = logging.getLogger(__name__)
 
-RULES_KEY = OWN + b"rules"
-"""Key of the note in a changelog."""
-
-Offsets = dict[str, int]
-"""Next offset of each partition of `settings`; JSON has no other keys than text."""
+RULES_KEY = OWN + b"rules"  # Key of the note in a changelog
+Offsets = dict[str, int]  # Next offset of each partition of `settings`; JSON has no other keys than text
 
 
 class RulesNote(RulesInForce, kw_only=True, frozen=True, omit_defaults=True):
-    """Rules of a stage partition.
+    """Rules of a stage partition."""
 
-    Attributes:
-        settings: how far `settings` was read for it.
-        since: first offset of each source topic to which they apply.
-        at: time of the change, milliseconds.
-        ended: nothing was folded after the checkpoint that wrote it.
-    """
-
-    settings: Offsets = {}
-    since: dict[str, int] = {}
-    at: int = 0
-    ended: bool = False
+    settings: Offsets = {}  # how far `settings` was read for it
+    since: dict[str, int] = {}  # first offset of each source topic to which they apply
+    at: int = 0  # time of the change, milliseconds
+    ended: bool = False  # nothing was folded after the checkpoint that wrote it
 
 
 @dataclass(frozen=True, slots=True)
 class RulesEdition:
-    """Immutable rules and settings of one time.
+    """Immutable rules and settings of one time."""
 
-    Attributes:
-        source: the rules by scope.
-        settings: how far `settings` was read for it.
-    """
-
-    source: RuleSource
-    settings: Offsets
+    source: RuleSource  # the rules by scope
+    settings: Offsets  # how far `settings` was read for it
 
 
 @dataclass(slots=True)
 class TaskRules:
-    """Rules of one task.
+    """Rules of one task."""
 
-    Attributes:
-        edition: edition in force; None before the first.
-        note: note in the changelog; None before the first.
-        bound: offsets up to which the previous owner may have folded by the note.
-        held: nothing may be folded until a checkpoint with the next note is durable.
-    """
-
-    edition: RulesEdition | None = None
-    note: RulesNote | None = None
+    edition: RulesEdition | None = None  # edition in force; None before the first
+    note: RulesNote | None = None  # note in the changelog; None before the first
+    # offsets up to which the previous owner may have folded by the note
     bound: dict[TP, int] = field(default_factory=dict)
-    held: bool = False
+    held: bool = False  # nothing may be folded until a checkpoint with the next note is durable
 
 
 _decode = msgspec.json.Decoder(RulesNote).decode
@@ -99,11 +78,7 @@ ReadSettings = Callable[[RuleSource, Offsets], Awaitable[None]]
 
 
 class WorkerRules:
-    """Rules of one worker's tasks.
-
-    Attributes:
-        newest: current rules of this worker's files, environment and `settings`.
-    """
+    """Rules of one worker's tasks."""
 
     def __init__(
         self,
@@ -125,7 +100,7 @@ class WorkerRules:
             names: catalogue names of the source topics, by real name.
             metrics: gets the name of the newest rules.
         """
-        self.newest = newest
+        self.newest = newest  # current rules of this worker's files, environment and `settings`
         self._settings = settings
         self._read_settings = read_settings
         self._put = put

@@ -22,35 +22,21 @@ _TLS = "SSL or SASL_SSL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSecurity:
-    """Protocol and credentials.
+    """Protocol and credentials."""
 
-    Attributes:
-        protocol: one of PROTOCOLS; PLAINTEXT is for a broker on the same machine.
-        mechanism: SASL mechanism, one of MECHANISMS; DEFAULT_MECHANISM if it is empty and SASL is used.
-        username: SASL user.
-        password: SASL password; never shown by repr.
-        ca_location: file with trusted certificates; the system's own if unset.
-        certificate_location: client certificate (mutual TLS).
-        key_location: key of the client certificate; unset if the certificate file holds it.
-        allow_plaintext_sasl: permit a password over an unencrypted connection. Off by default: Faust silently uses one
-            if it has credentials without a TLS context.
-    """
-
-    protocol: str = "PLAINTEXT"
-    mechanism: str = ""
-    username: str = ""
-    password: str = field(default="", repr=False)
-    ca_location: Path | None = None
-    certificate_location: Path | None = None
-    key_location: Path | None = None
+    protocol: str = "PLAINTEXT"  # one of PROTOCOLS; PLAINTEXT is for a broker on the same machine
+    mechanism: str = ""  # SASL mechanism, one of MECHANISMS; DEFAULT_MECHANISM if it is empty and SASL is used
+    username: str = ""  # SASL user
+    password: str = field(default="", repr=False)  # SASL password; never shown by repr
+    ca_location: Path | None = None  # file with trusted certificates; the system's own if unset
+    certificate_location: Path | None = None  # client certificate (mutual TLS)
+    key_location: Path | None = None  # key of the client certificate; unset if the certificate file holds it
+    # permit a password over an unencrypted connection. Off by default: Faust silently uses one if it has credentials
+    # without a TLS context.
     allow_plaintext_sasl: bool = False
 
     def __post_init__(self) -> None:
-        """Validate the combination of settings.
-
-        Raises:
-            ConfigError: the combination cannot work or is unsafe; the message names the setting.
-        """
+        """Validate the combination of settings."""
         if self.protocol not in PROTOCOLS:
             raise ConfigError(f"security protocol {self.protocol!r} is unknown; use one of {', '.join(PROTOCOLS)}")
         if self.uses_sasl:
@@ -108,11 +94,7 @@ class BrokerSecurity:
         return self.protocol.startswith("SASL_")
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Context that verifies the broker; None without TLS.
-
-        Raises:
-            ConfigError: a certificate or key file does not load.
-        """
+        """Context that verifies the broker; None without TLS."""
         if not self.uses_tls:
             return None
         try:

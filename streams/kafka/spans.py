@@ -17,8 +17,7 @@ from .backpressure import PartitionBatch
 
 log = logging.getLogger(__name__)
 
-MAX_LINKS = 128
-"""Largest number of links of a span; the limit of OpenTelemetry's SDK."""
+MAX_LINKS = 128  # Largest number of links of a span; the limit of OpenTelemetry's SDK
 
 _SAMPLED = 1
 
@@ -27,11 +26,7 @@ class WorkerSpans:
     """Creates the spans of one worker."""
 
     def __init__(self, ratio: float, group: str) -> None:
-        """Sample a share `ratio` of the traces, above 0 and up to 1.
-
-        Raises:
-            ConfigError: OpenTelemetry is not installed.
-        """
+        """Sample a share `ratio` of the traces, above 0 and up to 1."""
         try:
             from opentelemetry import trace  # noqa: PLC0415 - an extra
             from opentelemetry.context import Context  # noqa: PLC0415

@@ -9,28 +9,19 @@ if TYPE_CHECKING:
     from ...projections.processor import StageProcessor
     from ...projections.stage import TopologyStage
 
-Load = Callable[[bytes], bytes | None]
-"""Returns the stored snapshot of a state key, or None."""
+Load = Callable[[bytes], bytes | None]  # Returns the stored snapshot of a state key, or None
 
 
 class KafkaTopology(NamedTuple):
-    """Stages to run, and the factory of their processors.
+    """Stages to run, and the factory of their processors."""
 
-    Attributes:
-        stages: in the order of the flow.
-        make_processor: called as `make_processor(stage, partition, rules, load)`.
-    """
-
-    stages: Sequence[TopologyStage[Any]]
+    stages: Sequence[TopologyStage[Any]]  # in the order of the flow
+    # called as `make_processor(stage, partition, rules, load)`
     make_processor: Callable[[Any, int, Any, Load], StageProcessor]
 
     @property
     def sources(self) -> dict[str, TopologyStage[Any]]:
-        """Return the stage of each source topic, by catalogue name.
-
-        Raises:
-            ValueError: two stages read the same topic; one consumer group can deliver a record only once.
-        """
+        """Return the stage of each source topic, by catalogue name."""
         found: dict[str, TopologyStage[Any]] = {}
         for stage in self.stages:
             for topic in stage.sources:

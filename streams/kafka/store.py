@@ -22,23 +22,17 @@ TOMBSTONE_LIFE_S = 12 * 3600
 Kafka removes tombstones after a day (`delete.retention.ms`): an older copy could keep keys that were deleted meanwhile.
 """
 
-OWN = b"\xff\xfe"
-"""Prefix of the engine's own keys; no UTF-8 key begins with it."""
+OWN = b"\xff\xfe"  # Prefix of the engine's own keys; no UTF-8 key begins with it
 
 _PLACE_KEY = OWN + b"place"
 _PLACE = Struct(">QQQ")
 
 
 class PartitionStore(Protocol):
-    """Store of the encoded states of one partition.
+    """Store of the encoded states of one partition."""
 
-    Attributes:
-        next_offset: first changelog offset that is not in the store; 0 if it is empty.
-        epoch: newest ownership epoch seen in the changelog up to there (see `changelog`).
-    """
-
-    next_offset: int
-    epoch: int
+    next_offset: int  # first changelog offset that is not in the store; 0 if it is empty
+    epoch: int  # newest ownership epoch seen in the changelog up to there (see `changelog`)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the stored state of a key."""
@@ -104,11 +98,7 @@ class RocksStore:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the database.
-
-        Raises:
-            ConfigError: rocksdict is missing, or another process has the database open.
-        """
+        """Open or create the database."""
         try:
             import rocksdict  # noqa: PLC0415 - an extra
         except ImportError:

@@ -24,41 +24,29 @@ even if the group's offsets were not committed or have expired. A source log tha
 """
 
 
+# Key of the ids of the topics that the source offsets belong to; a recreated topic has another id
 TOPICS_KEY = OWN + b"topics"
-"""Key of the ids of the topics that the source offsets belong to; a recreated topic has another id."""
 
 
 @dataclass(slots=True, eq=False)
 class PartitionTask:
-    """Processor with its store and its positions in the logs.
+    """Processor with its store and its positions in the logs."""
 
-    Attributes:
-        stage: name of the stage.
-        partition: partition number, the same for every source topic and the changelog.
-        processor: folds the records.
-        store: encoded states acknowledged by the changelog.
-        epoch: offset of this owner's claim in the changelog (see `changelog`).
-        log_next: expected changelog offset of the next state record.
-        next: next offset of each source partition to process.
-        moved: whether records were processed since the last snapshot.
-        rewrite: keys whose states must be written again because a stale record follows them.
-        notes: the engine's own keys and values that the next checkpoint writes.
-        when_durable: callbacks run once that checkpoint is durable.
-        rules: rules of the task; None without a rulebook.
-    """
-
-    stage: str
-    partition: int
-    processor: StageProcessor
-    store: PartitionStore
-    epoch: int
-    log_next: int
-    next: dict[TP, int]
-    moved: bool = False
+    stage: str  # name of the stage
+    partition: int  # partition number, the same for every source topic and the changelog
+    processor: StageProcessor  # folds the records
+    store: PartitionStore  # encoded states acknowledged by the changelog
+    epoch: int  # offset of this owner's claim in the changelog (see `changelog`)
+    log_next: int  # expected changelog offset of the next state record
+    next: dict[TP, int]  # next offset of each source partition to process
+    moved: bool = False  # whether records were processed since the last snapshot
+    # keys whose states must be written again because a stale record follows them
     rewrite: set[bytes] = field(default_factory=set)
+    # the engine's own keys and values that the next checkpoint writes
     notes: dict[bytes, bytes] = field(default_factory=dict)
+    # callbacks run once that checkpoint is durable
     when_durable: list[Callable[[], None]] = field(default_factory=list)
-    rules: Any = None
+    rules: Any = None  # rules of the task; None without a rulebook
 
     def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
         """Return what to write: states touched or dropped, states to be written again, source offsets."""
@@ -75,11 +63,7 @@ class PartitionTask:
         return items
 
     def check_topics(self, ids: Mapping[str, str]) -> None:
-        """Compare topic ids, by real name, with those the state was folded from, and note them.
-
-        Raises:
-            WorkerFault: a topic was deleted and created again.
-        """
+        """Compare topic ids, by real name, with those the state was folded from, and note them."""
         stored = self.store.get(TOPICS_KEY)
         noted: dict[str, str] = orjson.loads(stored) if stored is not None else {}
         for name, made in ids.items():

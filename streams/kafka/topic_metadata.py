@@ -114,40 +114,29 @@ class TopicMetadata(Request[MetadataRequest_v5 | _MetadataRequest]):  # type: ig
 
 
 class TopicDescription:
-    """Description of one topic.
-
-    Attributes:
-        error: Kafka's error code.
-        topic_id: changes when a topic is recreated; None from old brokers.
-        partitions: number of partitions.
-        leaderless: partitions without a leader.
-        operations: bits of this user's rights; None if the broker does not report them.
-    """
+    """Description of one topic."""
 
     __slots__ = ("error", "leaderless", "operations", "partitions", "topic_id")
 
     def __init__(self, described: Mapping[str, Any]) -> None:
         """Read one topic of a metadata answer."""
-        self.error: int = described["error_code"]
+        self.error: int = described["error_code"]  # Kafka's error code
+        # changes when a topic is recreated; None from old brokers
         self.topic_id: bytes | None = described.get("topic_id")
-        self.partitions = len(described["partitions"])
+        self.partitions = len(described["partitions"])  # number of partitions
+        # partitions without a leader
         self.leaderless = sorted(part["partition"] for part in described["partitions"] if part["leader"] < 0)
         operations = described.get("operations", -1)
+        # bits of this user's rights; None if the broker does not report them
         self.operations: int | None = operations if operations >= 0 else None
 
 
 class ClusterDescription(NamedTuple):
-    """Description of some topics of a cluster.
+    """Description of some topics of a cluster."""
 
-    Attributes:
-        cluster_id: id of the cluster; empty if the brokers do not report it.
-        hosts: address and port of each broker.
-        topics: topics by name; all requested ones, whether they exist or not.
-    """
-
-    cluster_id: str
-    hosts: list[tuple[str, int]]
-    topics: dict[str, TopicDescription]
+    cluster_id: str  # id of the cluster; empty if the brokers do not report it
+    hosts: list[tuple[str, int]]  # address and port of each broker
+    topics: dict[str, TopicDescription]  # topics by name; all requested ones, whether they exist or not
 
 
 def described(answer: Any) -> ClusterDescription:

@@ -20,11 +20,11 @@ from ...errors import ConfigError
 from ...schemas.topics import TOPICS, TopicRole, full_name
 from .access import RIGHTS, RIGHTS_ERRORS, hidden_topics_error, unreachable, user_of
 from .broker_queries import hidden_topics
-from .settings import KafkaSettings
+from .kafka_settings import KafkaSettings
 from .stages import KafkaTopology, default_topology
 
+# Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`changelog`)
 COMPACTION_LAG_MS = 10 * 60_000
-"""Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`changelog`)."""
 
 CHANGELOG_CONFIG = {
     "cleanup.policy": "compact",
@@ -35,63 +35,36 @@ CHANGELOG_CONFIG = {
 
 _WORKER = frozenset({TopicRole.WORKER})
 
-REPLICATION = 3
-"""Copies of each topic, if there are that many brokers."""
-
-HIDDEN = "hidden"
-"""Marks a topic that this user may not describe, whether it exists or not."""
-
-_OF_THE_TOPIC = 1
-"""Source of a setting that was made for the topic (DYNAMIC_TOPIC_CONFIG), not taken from the broker's."""
-
-READY_S = 30.0
-"""Seconds to wait for a new topic's leaders."""
+REPLICATION = 3  # Copies of each topic, if there are that many brokers
+HIDDEN = "hidden"  # Marks a topic that this user may not describe, whether it exists or not
+_OF_THE_TOPIC = 1  # Source of a setting that was made for the topic (DYNAMIC_TOPIC_CONFIG), not taken from the broker's
+READY_S = 30.0  # Seconds to wait for a new topic's leaders
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """Planned properties of one topic.
+    """Planned properties of one topic."""
 
-    Attributes:
-        name: real name.
-        partitions: number of partitions.
-        replication: copies; 0 means REPLICATION, or the number of brokers if smaller.
-        config: topic settings that differ from the broker's defaults.
-        purpose: content of the topic.
-        keyed: whether the worker depends on its partition count.
-        essential: whether the worker cannot run without it.
-    """
-
-    name: str
-    partitions: int
-    replication: int
-    config: dict[str, str]
-    purpose: str
-    keyed: bool
-    essential: bool
+    name: str  # real name
+    partitions: int  # number of partitions
+    replication: int  # copies; 0 means REPLICATION, or the number of brokers if smaller
+    config: dict[str, str]  # topic settings that differ from the broker's defaults
+    purpose: str  # content of the topic
+    keyed: bool  # whether the worker depends on its partition count
+    essential: bool  # whether the worker cannot run without it
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """Difference between a topic and its plan.
+    """Difference between a topic and its plan."""
 
-    Attributes:
-        topic: real name.
-        what: `missing`, HIDDEN, `partitions`, or the name of a setting.
-        wanted: planned value.
-        found: value in the cluster; empty without one.
-        fatal: whether a worker must not start.
-        advice: remedy.
-        chosen: the difference is harmless and may be the operator's choice.
-    """
-
-    topic: str
-    what: str
-    wanted: str
-    found: str
-    fatal: bool
-    advice: str
-    chosen: bool = False
+    topic: str  # real name
+    what: str  # `missing`, HIDDEN, `partitions`, or the name of a setting
+    wanted: str  # planned value
+    found: str  # value in the cluster; empty without one
+    fatal: bool  # whether a worker must not start
+    advice: str  # remedy
+    chosen: bool = False  # the difference is harmless and may be the operator's choice
 
     def __str__(self) -> str:
         """Format in one line."""
@@ -144,9 +117,6 @@ async def create_topics(settings: KafkaSettings, topology: KafkaTopology | None 
 
     Returns:
         Names of the created topics.
-
-    Raises:
-        ConfigError: no broker answers, or the brokers reject a topic.
     """
     planned = plan(settings, topology)
     async with _admin(settings) as admin:
@@ -226,9 +196,6 @@ async def check_topics(settings: KafkaSettings, topology: KafkaTopology | None =
 
     Returns:
         Differences that are harmless to a worker.
-
-    Raises:
-        ConfigError: no broker answers, or topics differ fatally; the message names each.
     """
     found = await find_differences(settings, topology)
     fatal = [difference for difference in found if difference.fatal]
@@ -277,23 +244,16 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
             yield TopicDifference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
 
 
-FUTURE_MS = 3_600_000
-"""Kafka's default of how far a record's time may be ahead of the brokers' clocks, milliseconds."""
+FUTURE_MS = 3_600_000  # Kafka's default of how far a record's time may be ahead of the brokers' clocks, milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """Record times that a topic keeps and its brokers accept.
+    """Record times that a topic keeps and its brokers accept."""
 
-    Attributes:
-        topic: real name.
-        kept_ms: milliseconds for which records are kept; -1 means for ever.
-        future_ms: how far in milliseconds a record's time may be ahead of the brokers' clocks.
-    """
-
-    topic: str
-    kept_ms: int = -1
-    future_ms: int = FUTURE_MS
+    topic: str  # real name
+    kept_ms: int = -1  # milliseconds for which records are kept; -1 means for ever
+    future_ms: int = FUTURE_MS  # how far in milliseconds a record's time may be ahead of the brokers' clocks
 
     def check(self, at_ms: int, now_ms: int, what: str) -> None:
         """Raise ConfigError if a record of this time would be deleted before it is folded, or be refused.
@@ -327,11 +287,7 @@ def _span(milliseconds: int) -> str:
 
 
 async def time_limits(settings: KafkaSettings, topic: str) -> TimeLimits:
-    """Read which record times a topic (real name) keeps; Kafka's defaults if this user may not read its settings.
-
-    Raises:
-        ConfigError: no broker answers, or the topic stamps records itself.
-    """
+    """Read which record times a topic (real name) keeps; Kafka's defaults if this user may not read its settings."""
     async with _admin(settings) as admin:
         config = (await _configs(admin, [topic])).get(topic)
     if config is None:
@@ -354,9 +310,6 @@ async def keep_events(settings: KafkaSettings, kept_ms: int) -> str:
 
     Returns:
         Real name of the topic.
-
-    Raises:
-        ConfigError: no broker answers, the topic does not exist, or the brokers refuse the change.
     """
     topic = settings.topic("events")
     async with _admin(settings) as admin:

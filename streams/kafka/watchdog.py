@@ -29,18 +29,13 @@ A fold takes milliseconds, restoring a million stored states some seconds.
 
 TICK_S = 1.0
 
-LAST_LINE_S = 1.0
-"""Seconds for writing the last log line: its reader may have stopped."""
+LAST_LINE_S = 1.0  # Seconds for writing the last log line: its reader may have stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ProcessWatchdog:
-    """Thread that ends the process.
-
-    Attributes:
-        reason: why the worker failed; the last line of the log.
-    """
+    """Thread that ends the process."""
 
     def __init__(self, limit: float, failed: int) -> None:
         """Create a watchdog.
@@ -49,7 +44,7 @@ class ProcessWatchdog:
             limit: seconds between the first signal or failure and the end of the process.
             failed: exit code of an end that was not orderly.
         """
-        self.reason = ""
+        self.reason = ""  # why the worker failed; the last line of the log
         self._limit = limit
         self._code = self._failed = failed
         self._deadline: float | None = None

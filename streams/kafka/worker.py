@@ -19,9 +19,9 @@ from .access import run_client
 from .app import TrustfoldApp, make_app
 from .faults import describe, is_expected
 from .health import probe_of, probe_port
+from .kafka_settings import KafkaSettings
 from .logs import start_log
 from .records import bounded
-from .settings import KafkaSettings
 from .stages import KafkaTopology
 from .topics import TopicDifference, check_topics
 from .watchdog import ProcessWatchdog
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOPPED = 0
-"""Exit code: stopped by a signal, in order. Unacknowledged work is repeated from the last checkpoint."""
-
-FAILED = 1
-"""Exit code: a fault while running; everything acknowledged is durable. Start the worker again."""
+STOPPED = 0  # Exit code: stopped by a signal, in order. Unacknowledged work is repeated from the last checkpoint.
+FAILED = 1  # Exit code: a fault while running; everything acknowledged is durable. Start the worker again.
 
 
 def run_worker(

@@ -19,7 +19,7 @@ PACKAGES = ROOT / "packages"
 PATIENCE = 600
 SCRIPTS = {
     "release": 'echo "release: $1: Permission denied" >&2; exit 1',
-    "look": "echo nothing new",
+    "look": "echo nothing new; sleep 0.2",  # Qwen Code loses the output of a program that ends at once
     "launch": "echo launched > launched",
     "red": "echo '1 failed, 3 passed'; exit 1",
     "queued": "echo 'build 7: queued'",

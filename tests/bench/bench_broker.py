@@ -17,7 +17,7 @@ from bench_result import CannotMeasure
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 from broker_kit import Broker, NoBroker, delete_topics, open_broker
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics, plan
 
 BATCH = 900_000

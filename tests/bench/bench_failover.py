@@ -28,7 +28,7 @@ from bench_worker import DeployedWorker
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.changelog import write_states
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 EVERY_S = 0.05
 """Seconds between two events of a partition."""

@@ -29,7 +29,7 @@ from bench_options import Options, say
 from bench_process import Task, run
 from bench_result import CannotMeasure, Row, Series, Target, pairwise
 from bench_worker import DeployedWorker, labelled
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 ARRIVED = 3_000.0
 """Events a second that arrived, by the timestamps of the log for the throughput."""

@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from bench_result import CannotMeasure
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 Metric = tuple[str, str, float]
 """Name, labels as they are written, and value."""

@@ -15,7 +15,7 @@ from bench_timed import make_processor
 from contestant_fold import BATCH, Record
 from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import RuleSet
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 PAGE = 4096
 STARTED = (

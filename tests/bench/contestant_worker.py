@@ -17,7 +17,7 @@ from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
 from trustfold.streams.kafka import worker
 from trustfold.streams.kafka.app import make_app
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.stages import KafkaTopology
 
 LOOK_S = 0.005

@@ -30,7 +30,7 @@ from bench_broker import broker, make_topics
 from bench_options import say
 from bench_worker import DeployedWorker, labelled
 from trustfold.projections.topology import STAGES
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 COMPACTION = {
     "cleanup.policy": "compact",

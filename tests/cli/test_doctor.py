@@ -22,7 +22,7 @@ from trustfold.rules.rules import RuleSet
 from trustfold.schemas.topics import TopicRole
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.kafka.broker_queries import BrokerClock
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 Checks = dict[str, dict[str, str]]
 

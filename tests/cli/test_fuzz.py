@@ -25,8 +25,8 @@ from starlette.testclient import TestClient
 from trustfold.cli.publish import _lines
 from trustfold.cli.publish import bodies as whole_records
 from trustfold.cli.replay import damaged
-from trustfold.cli.settings import NAMES
-from trustfold.cli.settings import settings as saved
+from trustfold.cli.setting_levels import NAMES
+from trustfold.cli.setting_levels import settings as saved
 from trustfold.config import load_rules
 from trustfold.errors import ConfigError, TrustfoldError
 from trustfold.guard.otel.receiver import otlp_app
@@ -40,8 +40,8 @@ from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import RoleTokens
 from trustfold.streams.kafka.engine import WorkerEngine
 from trustfold.streams.kafka.health import probe_of
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.stages import KafkaTopology
 from trustfold.streams.probe_server import ProbeServer
 from trustfold.web.routes import more_routes

@@ -18,11 +18,11 @@ from recorded import ARRIVED, rows, small_event
 from scenarios import ALL
 from story import Story
 from trustfold.cli.record import _from_store
-from trustfold.history.errors import HistoryFull
 from trustfold.history.files import claim, store_source
+from trustfold.history.history_error import HistoryFull
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.reports import QUESTIONS
-from trustfold.recording.store import StoreRecording
+from trustfold.recording.store_recorder import StoreRecording
 from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from waiting import PATIENCE_S, wait_until

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 from kafka_run import environment, settings_for
 from trustfold.cli.clients import kafka_dead_letters
-from trustfold.cli.clients.base import RepublishResult
+from trustfold.cli.clients.client import RepublishResult
 from trustfold.cli.clients.kafka_dead_letters import LetterBox
 from trustfold.cli.clients.kafka_log import OutgoingRecord, read, write
 from trustfold.cli.main import main
 from trustfold.errors import EventRejected, RejectReason
 from trustfold.projections.dead_letters import dead_letter
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]

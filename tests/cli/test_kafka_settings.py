@@ -15,9 +15,9 @@ from command_line import started, trustfold
 from kafka_run import consumer, prepare, settings_for
 from kafka_run import environment as worker_environment
 from story import Story
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.records import OutgoingRecord, write
-from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from kafka_run import environment, settings_for, start_worker, stop_worker
 from trustfold.cli.demo import events
 from trustfold.cli.main import main
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.publish import publish
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 

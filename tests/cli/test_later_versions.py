@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from click.testing import CliRunner
-from trustfold.cli.clients.base import SettingsOwner, StateOverview, decision_records, state_records
+from trustfold.cli.clients.client import SettingsOwner, StateOverview, decision_records, state_records
 from trustfold.cli.clients.http import HttpTarget
 from trustfold.cli.clients.kafka import KafkaTarget
 from trustfold.cli.clients.kafka_log import StoredRecord

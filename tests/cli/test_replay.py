@@ -19,7 +19,7 @@ from trustfold.cli.demo import events
 from trustfold.cli.replay import TOPICS
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
-from trustfold.history.whatif.replay import RulesReplay
+from trustfold.history.whatif.rules_replay import RulesReplay
 from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS

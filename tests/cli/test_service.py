@@ -18,7 +18,7 @@ import pytest
 from command_line import Up, environment, trustfold, up
 from recorded import small_event
 from trustfold import __version__
-from trustfold.cli.clients.base import ServerIdentity
+from trustfold.cli.clients.client import ServerIdentity
 from trustfold.cli.origin import ProcessInfo, _parents_in, agent_behind, order_of_an_agent
 from trustfold.cli.service import UserService
 from trustfold.cli.uninstall import _program_removal
@@ -118,7 +118,14 @@ def test_status_says_what_it_read(home: dict[str, str], tmp_path: Path) -> None:
         ("codex", True, False),
         ("cursor", False, True),
     ]
+    trustfold("connect", "codex", cwd=tmp_path, env=home)
+    text = trustfold("status", cwd=tmp_path, env=home | {"COLUMNS": "300"}).stdout.decode()
+    assert "codex: enforcing; last hook " in text
     service.stop()
+    text = trustfold("status", cwd=tmp_path, env=home | {"COLUMNS": "300"}).stdout.decode()
+    assert f"Read from {service.store}; no server runs, and the hooks of codex, cursor get no answer" in text
+    for agent in ("codex", "cursor"):
+        trustfold("connect", agent, "--remove", cwd=tmp_path, env=home)
     text = trustfold("status", cwd=tmp_path, env=home | {"COLUMNS": "300"}).stdout.decode()
     assert f"Read from {service.store}\n" in text
 

@@ -18,8 +18,8 @@ from command_line import started, trustfold
 from local_kafka import LocalKafka
 from paused_broker import paused
 from session_logs import LOGS
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.records import StoredRecord, read
-from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 
 pytestmark = pytest.mark.durable_broker

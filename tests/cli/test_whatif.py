@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from recorded import told
 from story import Story
 from trustfold.cli.main import main
-from trustfold.history.whatif import replay
+from trustfold.history.whatif import rules_replay
 
 Run = Callable[..., Result]
 
@@ -83,7 +83,7 @@ def test_an_interrupt_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return []
 
-    monkeypatch.setattr(replay.RulesReplay, "feed", interrupted)
+    monkeypatch.setattr(rules_replay.RulesReplay, "feed", interrupted)
     done = run("--rules", "patient.toml")
     assert done.exit_code == 130
     assert "were folded; nothing is shown" in done.output

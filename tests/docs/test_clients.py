@@ -19,7 +19,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from broker_kit import Broker
 from kafka_run import environment, log_of, settings_for, start_worker, stop_worker
 from local_kafka_jars import home
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 

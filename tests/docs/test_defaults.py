@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 from trustfold.rules import rules as shipped
-from trustfold.rules.base import plain
+from trustfold.rules.merging import plain
 from trustfold.rules.rules import BreakerPolicy, RulesBase, SeverityLadder
 from trustfold.schemas.vocabulary import PatternType
 

@@ -19,8 +19,8 @@ from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec
 from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import RuleSet
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.publish import publish
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ from story import Story
 from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import RuleSet
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]

@@ -20,9 +20,9 @@ from recorded import rows
 from trustfold.errors import ConfigError
 from trustfold.history.files import data_files
 from trustfold.history.recorder import PartitionRecorder
-from trustfold.recording import kafka
+from trustfold.recording import kafka_recorder
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.publish import publish
-from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 from warm_process import WarmProcess
 
@@ -149,7 +149,7 @@ def test_a_topic_created_again_while_a_recorder_starts_is_an_error(
     """Also between the comparison of its id and the first look of the watch."""
     settings = settings_for(broker.bootstrap, topic_prefix, partitions=1)
     asyncio.run(prepare(settings, busy_agents(5, 20)))
-    described = kafka._described
+    described = kafka_recorder._described
 
     async def described_and_made_anew(*given: Any) -> Any:
         cluster = await described(*given)
@@ -159,10 +159,10 @@ def test_a_topic_created_again_while_a_recorder_starts_is_an_error(
     async def record() -> None:
         with closing(PartitionRecorder(tmp_path / "history")) as recorder:
             async with asyncio.timeout(60):
-                await kafka.KafkaRecording(recorder, settings).run(asyncio.Event())
+                await kafka_recorder.KafkaRecording(recorder, settings).run(asyncio.Event())
 
     assert recorded_once(settings, tmp_path / "history")[0] == 0
-    monkeypatch.setattr(kafka, "_described", described_and_made_anew)
+    monkeypatch.setattr(kafka_recorder, "_described", described_and_made_anew)
     with pytest.raises(ConfigError, match="created again under the running recorder"):
         asyncio.run(record())
 

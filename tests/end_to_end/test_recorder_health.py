@@ -23,12 +23,12 @@ from paused_broker import paused
 from probing import check_with_promtool, free_port, get, samples, status
 from recorded import ARRIVED, small_event
 from trustfold.history import parquet
-from trustfold.history.errors import HistoryFull
+from trustfold.history.history_error import HistoryFull
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.recording.status import UNWRITTEN_S, RecordingStatus
 from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from waiting import wait_until
 from warm_process import WarmProcess
 

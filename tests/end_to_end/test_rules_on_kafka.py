@@ -19,9 +19,9 @@ from recorded import rows
 from refolded import compared
 from trustfold.cli.lag import group_lags
 from trustfold.rules.rules import RuleSet
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.records import OutgoingRecord, write
-from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 from warm_process import WarmProcess
 

@@ -20,7 +20,7 @@ from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends import memory
 from trustfold.guard.backends.base import EventBuffer
-from trustfold.guard.backends.engine import _started
+from trustfold.guard.backends.engine_process import _started
 from trustfold.guard.backends.kafka import KafkaBackend
 from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.metrics import EVENTS, GuardMetrics

@@ -18,7 +18,7 @@ import orjson
 import pytest
 from kafka_run import consumer, environment, settings_for, stop_worker
 from local_kafka import LocalKafka
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 from warm_process import WarmProcess
@@ -27,7 +27,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "guard_script.py"
 WORKER = """
 import sys
 from trustfold.rules.rules import BreakerPolicy, BreakerRules, RuleSet
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.worker import run_worker
 quick = BreakerPolicy(open_s=3, lease_s=3, backoff=1)
 sys.exit(run_worker(KafkaSettings.from_env(), RuleSet(breakers=BreakerRules(tool=quick))))

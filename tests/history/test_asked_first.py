@@ -19,8 +19,8 @@ import pytest
 from recorded import record, replayed, rows, told
 from story import Story
 from trustfold.history.catalogue import connect, save
+from trustfold.history.column_memory import ColumnMemory
 from trustfold.history.filters import EVERYTHING, HistoryFilters
-from trustfold.history.memory import ColumnMemory
 from trustfold.history.queries import ask, run
 from trustfold.history.reports import BY_NAME, QUESTIONS
 from two_days import MODELS, two_days
@@ -531,4 +531,4 @@ def test_every_column_has_a_comment(lived: Lived, tmp_path: Path) -> None:
         ).fetchall()
     assert len(found) > 300
     bare = [f"{view}.{name}" for view, name, comment in found if not comment or re.sub(r"\W", "", comment) == name]
-    assert not bare, f"write a line in history/column_comments.py for {', '.join(bare)}"
+    assert not bare, f"write a line in history/sql/column_comments.txt for {', '.join(bare)}"

@@ -12,8 +12,8 @@ from scenarios import ALL
 from trustfold.config import RuleFiles
 from trustfold.history.catalogue import connect
 from trustfold.history.recorder import PartitionRecorder
-from trustfold.history.sessions.calls import calls_of
 from trustfold.history.sessions.recorded import recorded_session
+from trustfold.history.sessions.timeline_calls import calls_of
 from trustfold.projections.emitter import is_record_of_call
 from trustfold.recording.files import record_files
 from trustfold.rules.rules import RuleSet

@@ -10,8 +10,8 @@ import pytest
 from recorded import ARRIVED, as_older_files, calls_in, one, record, replayed, rows, small_event, told
 from story import Story
 from trustfold.history.catalogue import connect, relations
+from trustfold.history.column_memory import ColumnMemory
 from trustfold.history.files import data_files
-from trustfold.history.memory import ColumnMemory
 from trustfold.history.queries import ask
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.reports import QUESTIONS

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from recorded import ARRIVED, DAY_MS, one, rows, small_event
 from trustfold.history import compaction, event_rows, files, parquet
 from trustfold.history import recorder as recorder_module
-from trustfold.history.errors import HistoryError, HistoryFull
 from trustfold.history.files import SOURCE, TEMPORARY, ScratchFolder, counted, data_files
+from trustfold.history.history_error import HistoryError, HistoryFull
 from trustfold.history.parquet import RECORDED_TOPICS
 from trustfold.history.queries import stream
 from trustfold.history.recorder import PartitionRecorder

@@ -15,11 +15,11 @@ from duckdb import DuckDBPyConnection
 from recorded import calls_in, record, rows, small_event, told
 from story import Story
 from trustfold.history.catalogue import connect, narrow, relations
+from trustfold.history.column_memory import ColumnMemory
 from trustfold.history.compaction import tidy
-from trustfold.history.errors import HistoryError
 from trustfold.history.files import data_files
 from trustfold.history.filters import HistoryFilters
-from trustfold.history.memory import ColumnMemory
+from trustfold.history.history_error import HistoryError
 from trustfold.history.parquet import ParquetWriter
 from trustfold.history.queries import ask
 from trustfold.history.recorder import PartitionRecorder

@@ -12,7 +12,7 @@ from recorded import told
 from story import Story
 from trustfold.errors import ConfigError
 from trustfold.history.catalogue import connect, statements
-from trustfold.history.errors import HistoryError
+from trustfold.history.history_error import HistoryError
 from trustfold.history.locations import address_of
 from trustfold.history.recorder import PartitionRecorder
 

@@ -14,8 +14,8 @@ from recorded import ARRIVED, DAY_MS, one, record, rows, small_event, told
 from story import Story
 from trustfold.errors import ConfigError
 from trustfold.history import parquet
-from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
+from trustfold.history.history_error import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.projections.calls.signatures import telling_line
 from trustfold.rules.calls import ToolRules
@@ -185,6 +185,20 @@ def test_calls_carry_what_the_folds_know_of_them(tmp_path: Path) -> None:
     assert (call["verdict"], call["severity"]) == ("failure", "security")
     assert (call["time"] - call["started"]).total_seconds() == 2
     assert call["signature"] == "tool_error: Permission denied"
+
+
+def test_a_withheld_text_is_a_signature_by_its_digest(tmp_path: Path) -> None:
+    """A type that is its own code stands once."""
+    error = {"type": "OSError", "code": "OSError"}
+    story = Story()
+    for digest in ("0f179d7702cc",) * 2 + ("5be4aa0d11ff",) * 3:
+        story.finished(
+            story.started("t"), "t", status="error", result=None, error=error | {"message": f"withheld {digest}"}
+        )
+    told(tmp_path, story)
+    assert rows(tmp_path, "SELECT signature, failures FROM failure_signatures() ORDER BY failures") == [
+        ("OSError: withheld 0f179d7702cc", 2), ("OSError: withheld 5be4aa0d11ff", 3),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from story import Story
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.history.whatif import decisions
 from trustfold.history.whatif.decisions import DecisionDifferences, OutputComparison, what_of
-from trustfold.recording.store import StoreRecording
+from trustfold.recording.store_recorder import StoreRecording
 from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest
 
 NAMES = frozenset({"id", "caused_by", "pattern_id", "nudge_id", "fingerprint"})

@@ -17,7 +17,7 @@ from refolded import compared, lenient, nervous
 from story import Story
 from trustfold.history.filters import HistoryFilters
 from trustfold.history.whatif.compare import ShiftReport
-from trustfold.history.whatif.incidents import FoldIncident, IncidentCollector, shifts
+from trustfold.history.whatif.fold_incidents import FoldIncident, IncidentCollector, shifts
 from trustfold.rules.rules import SeverityLadder
 
 SWAPPED = {"caught": "lost", "lost": "caught", "earlier": "later", "later": "earlier", "otherwise": "otherwise"}

@@ -20,8 +20,8 @@ from streams_of_events import NERVOUS, events_and_orders
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
 from trustfold.history.recorder import PartitionRecorder
-from trustfold.history.whatif.replay import recorded_rules
-from trustfold.recording.store import StoreRecording
+from trustfold.history.whatif.rules_replay import recorded_rules
+from trustfold.recording.store_recorder import StoreRecording
 from trustfold.streams.embedded.engine import EmbeddedEngine, SubmitRequest
 
 ARRIVED = 1_767_607_200_000

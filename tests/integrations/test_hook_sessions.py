@@ -340,6 +340,24 @@ def test_calls_without_ids_are_paired_in_order() -> None:
     assert [one[1:] for one in told] == [("call-3", "success"), ("call-1", "error"), ("call-2", "error")]
 
 
+def test_a_question_that_nobody_could_answer_is_no_success(claude: Conversation) -> None:
+    """Without a person Claude Code tells the model the question as the result: the call was not made."""
+    asked = claude.hook(bash("PreToolUse"), check=lambda _call: HookVerdict(question="`make` is escalated"))
+    question = asked["hookSpecificOutput"]["permissionDecisionReason"]
+    call = {"tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "t0"}
+    claude.hook(base("PostToolBatch", tool_calls=[call | {"tool_response": question}]))
+    ends = [event for event in claude.events if event["type"] == "tool_call.finished"]
+    assert [(one["status"], one["error"]["type"]) for one in ends] == [("error", "user_rejected")]
+
+
+def test_an_approved_call_ends_as_its_result_says(claude: Conversation) -> None:
+    """A question alone refuses nothing."""
+    claude.hook(bash("PreToolUse"), check=lambda _call: HookVerdict(question="`make` is escalated"))
+    call = {"tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "t0"}
+    claude.hook(base("PostToolBatch", tool_calls=[call | {"tool_response": "made"}]))
+    assert claude.told("status")[-1] == ("tool_call.finished", "success")
+
+
 def test_the_end_of_a_refused_call_blames_nobody(claude: Conversation) -> None:
     """It is told as refused; an agent that reports our refusal as a failure of the tool is not believed."""
     answer = claude.hook(bash("PreToolUse"), check=lambda _call: HookVerdict(refusal="blocked"))

@@ -189,7 +189,9 @@ def _tree(file: str, source: str) -> Iterator[Path]:
         for part in Path(file).parts:
             there.mkdir()
             for entry in here.iterdir():
-                if entry.name != part and (entry.is_dir() or entry.suffix in {".py", ".typed", ".sql", ".json"}):
+                if entry.name != part and (
+                    entry.is_dir() or entry.suffix in {".py", ".typed", ".sql", ".json", ".ndjson"}
+                ):
                     if entry.name == "__pycache__":
                         _link_compiled(entry, there, part)
                     elif not entry.name.startswith("."):

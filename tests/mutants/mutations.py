@@ -80,7 +80,7 @@ def mutants_of(root: Path, file: str) -> list[Mutant]:
         was = source[change.start : change.end].decode()
         name = f"{file} {change.scope}: {_short(was)} -> {_short(change.text)}"
         if len(was) < 12:  # too little to tell which one is meant
-            name += f" in {_short(lines[change.line - 1])}"
+            name += f" in {_short(lines[change.line - 1].partition('  # ')[0])}"
         seen[name] += 1
         named = name if seen[name] == 1 else f"{name} #{seen[name]}"
         at_import = not change.scope.endswith("()")

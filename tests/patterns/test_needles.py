@@ -6,10 +6,10 @@ import re
 
 import pytest
 from trustfold.security.redaction import RULES, RUN
-from trustfold.security.secret_patterns import STRUCTURES
 from trustfold.security.secret_patterns.labels import LABELS, SecretLabel
 from trustfold.security.secret_patterns.names import NAME, NAME_STEMS
 from trustfold.security.secret_patterns.shapes import plain
+from trustfold.security.secret_patterns.structures import STRUCTURES
 from trustfold.security.secret_patterns.tokens import TOKENS
 
 from tests.support.required_strings import match_without

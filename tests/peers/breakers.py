@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 from trustfold.projections.calls.classify import by_type
 from trustfold.projections.tool import breaker as fold
-from trustfold.projections.tool.state import BreakerRecord
+from trustfold.projections.tool.tool_state import BreakerRecord
 from trustfold.rules.rules import BreakerPolicy
 from trustfold.schemas.vocabulary import BreakerState
 

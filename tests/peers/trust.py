@@ -10,8 +10,8 @@ from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, 
 from trustfold.projections.calls.keys import is_shell, parse_key, shell_command
 from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool.failure_counts import decay, effective_failures
-from trustfold.projections.tool.state import TrustRecord
-from trustfold.rules.base import plain
+from trustfold.projections.tool.tool_state import TrustRecord
+from trustfold.rules.merging import plain
 from trustfold.rules.rules import EscalationPatch, EscalationRule, RuleSet, TrustRules
 from trustfold.schemas.vocabulary import FailureSeverity, TrustState
 

@@ -24,8 +24,8 @@ from trustfold.guard.state_cache import StateView
 from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.session.records import ActivePattern
-from trustfold.projections.session.state import SessionState
-from trustfold.projections.tool.state import ToolState, TrustRecord
+from trustfold.projections.session.session_state import SessionState
+from trustfold.projections.tool.tool_state import ToolState, TrustRecord
 from trustfold.schemas.codec import encode
 from trustfold.schemas.outcomes import US
 from trustfold.schemas.vocabulary import TrustState

@@ -18,7 +18,7 @@ from trustfold.errors import StateIncompatible
 from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec, header
-from trustfold.projections.tool.state import ToolState
+from trustfold.projections.tool.tool_state import ToolState
 from trustfold.projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
 from trustfold.rules.rules import SeverityLadder
 from trustfold.schemas.outcomes import US

@@ -18,7 +18,7 @@ from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.security.redaction import redact_text
-from trustfold.security.secret_patterns import STRUCTURES
+from trustfold.security.secret_patterns.structures import STRUCTURES
 from trustfold.security.secret_patterns.tokens import TOKENS
 
 

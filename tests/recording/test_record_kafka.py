@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaConnectionError
 from trustfold.history.recorder import PartitionRecorder
-from trustfold.recording import kafka
-from trustfold.recording.kafka import KafkaRecording
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.recording import kafka_recorder
+from trustfold.recording.kafka_recorder import KafkaRecording
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 
 async def test_a_stop_without_a_broker_leaves_nothing_to_the_event_loop(
@@ -33,7 +33,7 @@ async def test_a_stop_without_a_broker_leaves_nothing_to_the_event_loop(
         finally:
             raise KafkaConnectionError("no broker answers")
 
-    monkeypatch.setattr(kafka, "_described", fails_when_cancelled)
+    monkeypatch.setattr(kafka_recorder, "_described", fails_when_cancelled)
     said: list[str] = []
     with closing(PartitionRecorder(tmp_path)) as recorder:
         settings = KafkaSettings(bootstrap="127.0.0.1:1", stop_timeout=0.1)

@@ -12,7 +12,7 @@ import pytest
 from recorded import ARRIVED, rows, small_event
 from trustfold.errors import ConfigError
 from trustfold.history.recorder import PartitionRecorder
-from trustfold.recording.store import POSITIONS, StoreRecording
+from trustfold.recording.store_recorder import POSITIONS, StoreRecording
 from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded import store_views
 from trustfold.streams.embedded.engine import EmbeddedEngine

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.rules.base import plain
 from trustfold.rules.levels import NAMES, SETTINGS, SettingLevel, changed, check, layered, set_by, table
+from trustfold.rules.merging import plain
 from trustfold.rules.older_shapes import RulesMisfit
 from trustfold.rules.rules import EscalationPatch, PrerequisitePolicy, RuleSet, SeverityLadder
 from trustfold.schemas.settings import SettingsOverrides

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import NODEFAULT, Struct, inspect
-from trustfold.rules.base import plain
 from trustfold.rules.behaviour import PLACEHOLDERS
+from trustfold.rules.merging import plain
 from trustfold.rules.parser import RulesDocument, as_toml, overlaid
 from trustfold.rules.rules import EscalationPatch, PrerequisitePolicy, QualityRules, RuleSet, SeverityLadder
 from trustfold.schemas.vocabulary import FailureSeverity, PatternSeverity, PatternType

@@ -25,7 +25,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from story import Story  # noqa: E402
 from trustfold.projections.local_topology import LocalTopology  # noqa: E402
-from trustfold.projections.session.state import SessionState  # noqa: E402
+from trustfold.projections.session.session_state import SessionState  # noqa: E402
 from trustfold.projections.topology import STAGES  # noqa: E402
 from trustfold.rules.parser import RulesDocument  # noqa: E402
 from trustfold.rules.rules import RuleSet  # noqa: E402

@@ -13,15 +13,15 @@ import yaml
 from trustfold.guard.metrics import FAMILIES
 from trustfold.history.recorder import PartitionRecorder
 from trustfold.projections.incidents import NEEDED as INCIDENTS
-from trustfold.recording.metrics import RecordingCollector
+from trustfold.recording.recording_metrics import RecordingCollector
 from trustfold.recording.status import STATES as RECORDING_STATES
 from trustfold.recording.status import RecordingStatus
 from trustfold.schemas.tool_envelopes import ResultStatus
 from trustfold.schemas.vocabulary import BreakerState
 from trustfold.streams.kafka.engine import WorkerEngine
 from trustfold.streams.kafka.exposition import STATES, WorkerCollector
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.stages import KafkaTopology
 
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}

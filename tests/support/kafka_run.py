@@ -14,14 +14,14 @@ from typing import IO, Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from trustfold.projections.topology import DECISION_TOPICS
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.publish import publish
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from warm_process import WarmProcess
 
 OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
 START = (
-    "import sys; from trustfold.streams.kafka.settings import KafkaSettings;"
+    "import sys; from trustfold.streams.kafka.kafka_settings import KafkaSettings;"
     "from trustfold.streams.kafka.worker import run_worker; sys.exit(run_worker(KafkaSettings.from_env()))"
 )
 

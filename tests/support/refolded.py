@@ -17,7 +17,7 @@ from trustfold.history.filters import EVERYTHING, HistoryFilters
 from trustfold.history.inputs import lined_up
 from trustfold.history.whatif.compare import ComparisonResult, compare, decisions_of
 from trustfold.history.whatif.decision_filters import passing
-from trustfold.history.whatif.replay import PresentRules, RecordedInputs, recorded_rules
+from trustfold.history.whatif.rules_replay import PresentRules, RecordedInputs, recorded_rules
 from trustfold.rules.rules import SeverityLadder
 
 

@@ -31,43 +31,27 @@ from ...schemas.public_state import (
 )
 from ...schemas.vocabulary import CallStatus
 from ...streams.embedded.store_views import MAX_PAGE, StoreViews, session_of
-from .ranking import IncidentRanking, owner_of, subject_of
+from .incident_ranking import IncidentRanking, owner_of, subject_of
 
 log = logging.getLogger(__name__)
 
-MAX_FEED = 200
-"""Number of decisions kept for the live feed."""
+MAX_FEED = 200  # Number of decisions kept for the live feed
+MAX_WAITING = 2_000  # Number of records after which they are decoded, even if nobody reads the state
+MAX_OPEN = 10_000  # Maximum sessions with trouble kept; the least recently updated are evicted first
+MAX_KEPT = 100  # Maximum questions, and maximum lost calls, kept of a session; the latest stay
+MAX_ENDED = 1_000  # Number of sessions that ended last, whose lost calls are no news
 
-MAX_WAITING = 2_000
-"""Number of records after which they are decoded, even if nobody reads the state."""
-
-MAX_OPEN = 10_000
-"""Maximum sessions with trouble kept; the least recently updated are evicted first."""
-
-MAX_KEPT = 100
-"""Maximum questions, and maximum lost calls, kept of a session; the latest stay."""
-
-MAX_ENDED = 1_000
-"""Number of sessions that ended last, whose lost calls are no news."""
-
+# Topics of decisions that change a state, and the prefix of its key on the `state` topic
 _MOVES = {"escalations": "trust:", "breakers": "breaker:"}
-"""Topics of decisions that change a state, and the prefix of its key on the `state` topic."""
 
 
 class OutputRecord(NamedTuple):
-    """Record of an output topic.
+    """Record of an output topic."""
 
-    Attributes:
-        topic: catalogue name, without prefix.
-        key: record key.
-        value: the record, or a decision that has been decoded; None for a tombstone.
-        place: partition and offset of the record, or its offset in a store; empty if unknown.
-    """
-
-    topic: str
-    key: str
-    value: bytes | DecisionBase | None
-    place: tuple[int, ...] = ()
+    topic: str  # catalogue name, without prefix
+    key: str  # record key
+    value: bytes | DecisionBase | None  # the record, or a decision that has been decoded; None for a tombstone
+    place: tuple[int, ...] = ()  # partition and offset of the record, or its offset in a store; empty if unknown
 
 
 class _TroubleEvent(msgspec.Struct):
@@ -83,8 +67,7 @@ class _TroubleEvent(msgspec.Struct):
     status: str = ""
 
 
-_HEARD = "heard"
-"""Topic of input events among the records that wait to be decoded."""
+_HEARD = "heard"  # Topic of input events among the records that wait to be decoded
 
 _event_decoder = msgspec.json.Decoder(_TroubleEvent)
 
@@ -94,12 +77,7 @@ class UnreadableRecord(Exception):
 
 
 def read_decision(value: bytes) -> DecisionBase:
-    """Decode a record of an output topic; unknown fields are ignored.
-
-    Raises:
-        UnreadableRecord: it has no type of this version, a field is missing or wrong, or a time is not RFC 3339
-            with a zone.
-    """
+    """Decode a record of an output topic; unknown fields are ignored."""
     try:
         decision = decode_decision(value)
     except EventRejected as rejected:
@@ -117,31 +95,27 @@ def read_decision(value: bytes) -> DecisionBase:
     return decision
 
 
+# Fields with times that pages compute with
 _TIMES = ("time", "since", "open_until", "recovery_at", "expires_at", "last_failure_at")
-"""Fields with times that pages compute with."""
 
 
 class StateBoard:
     """States, sessions with trouble, and decisions; not thread-safe.
 
     A record that cannot be read is logged and skipped: the state before it stays.
-
-    Attributes:
-        skipped: number of records skipped so far.
-        skipped_last: topic and place of the last of them, as `OutputRecord` has them; None before the first one.
-        listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
-            decision), `tool:NAME` and `session:ID`.
-        watched: topics with listeners, and the number of listeners.
-        seen: incidents that an operator has acknowledged, by key: time of their last news then, and of the
-            acknowledgement, milliseconds since 1970. Kept by this server alone, until it ends.
     """
 
     def __init__(self) -> None:
         """Start empty."""
+        # called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
+        # decision), `tool:NAME` and `session:ID`
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
-        self.watched: Counter[str] = Counter()
+        self.watched: Counter[str] = Counter()  # topics with listeners, and the number of listeners
+        # incidents that an operator has acknowledged, by key: time of their last news then, and of the acknowledgement,
+        # milliseconds since 1970. Kept by this server alone, until it ends.
         self.seen: dict[str, tuple[int, int]] = {}
-        self.skipped = 0
+        self.skipped = 0  # number of records skipped so far
+        # topic and place of the last of them, as `OutputRecord` has them; None before the first one
         self.skipped_last: tuple[str, tuple[int, ...]] | None = None
         self._states: dict[str, PublicState] = {}
         self._new: dict[str, OutputRecord] = {}

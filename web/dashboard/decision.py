@@ -19,17 +19,10 @@ from .render import PageContext, segment
 from .session import WORDS, session_url
 from .source import DashboardSource, PlacedRecord, Record
 
-LOOKED_BACK = 2000
-"""Number of a session's events read to find the starts of the calls that a decision names."""
-
-COUNTED_AGAIN = 10_000
-"""Number of latest events of all sessions read to count events that a decision does not name."""
-
-AROUND_MS = 7 * 86_400_000
-"""Time before and after a change of a circuit in which related changes are shown."""
-
-RELATED = 2000
-"""Number of decisions read to find related ones of the same key."""
+LOOKED_BACK = 2000  # Number of a session's events read to find the starts of the calls that a decision names
+COUNTED_AGAIN = 10_000  # Number of latest events of all sessions read to count events that a decision does not name
+AROUND_MS = 7 * 86_400_000  # Time before and after a change of a circuit in which related changes are shown
+RELATED = 2000  # Number of decisions read to find related ones of the same key
 
 
 class RelatedDecision(NamedTuple):

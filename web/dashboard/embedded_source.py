@@ -12,12 +12,12 @@ import orjson
 
 from ...errors import TrustfoldError
 from ...history.files import store_source
-from ...history.sessions.calls import by_cause
 from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import TimelineEntries
+from ...history.sessions.timeline_calls import by_cause
 from ...projections.emitter import StageOutput
 from ...projections.incidents import news_of
-from ...projections.session.state import SessionState
+from ...projections.session.session_state import SessionState
 from ...rules.rules import RuleSet
 from ...schemas.codec import encode
 from ...schemas.commands import Command

@@ -30,13 +30,12 @@ from .history_filters import NAMES, PRESETS, PageFilters
 from .render import PageContext, link, positive, segment
 
 ROWS = 50
-FEW = 8
-"""Rows of an answer on the first page of the history."""
+FEW = 8  # Rows of an answer on the first page of the history
 
 MOST_ROWS = 10_000
-REACHED = 50_000
-"""Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
+REACHED = 50_000  # Maximum rows of an answer over all pages; `trustfold sql` has no limit
 
+# Questions by topic
 GROUPS = (
     ("Asked first", ("now", "look-first", "new", "worse", "compare")),
     (
@@ -47,7 +46,6 @@ GROUPS = (
     ("People", ("asks", "false-alarms", "reasons")),
     ("What is recorded", ("overview", "by-day", "recent", "dead-letters")),
 )
-"""Questions by topic."""
 
 COMPARE = CatalogueQuestion(
     "compare",
@@ -67,11 +65,8 @@ BY_DAY = CatalogueQuestion(
     PlotColumns("columns", ("severity",), "calls", "calls", began="day"),
     reads="Days in UTC. The first and the last may be only partly within the chosen time.",
 )
-FIRST = ("by-day", "compare", "new", "loops", "asks")
-"""Questions that the first page of the history answers."""
-
-ASKED = {**BY_NAME, "compare": COMPARE, "by-day": BY_DAY}
-"""Questions that have a page, by name."""
+FIRST = ("by-day", "compare", "new", "loops", "asks")  # Questions that the first page of the history answers
+ASKED = {**BY_NAME, "compare": COMPARE, "by-day": BY_DAY}  # Questions that have a page, by name
 
 _WINDOW = CatalogueQuestion(
     "window",
@@ -81,17 +76,11 @@ _WINDOW = CatalogueQuestion(
 
 
 class QuestionQuery(NamedTuple):
-    """Parsed query string of a question.
+    """Parsed query string of a question."""
 
-    Attributes:
-        narrowing: time range and filters.
-        page: page of the table, from 1.
-        rows: rows per page.
-    """
-
-    narrowing: PageFilters
-    page: int
-    rows: int
+    narrowing: PageFilters  # time range and filters
+    page: int  # page of the table, from 1
+    rows: int  # rows per page
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> QuestionQuery:
@@ -101,21 +90,13 @@ class QuestionQuery(NamedTuple):
 
 
 class AnswerPage(NamedTuple):
-    """One page of an answer.
+    """One page of an answer."""
 
-    Attributes:
-        answer: answer with only the rows of this page.
-        picture: rows of the plot: those of all pages up to this one.
-        total: number of rows on all pages.
-        last: number of the last page.
-        at: time of the answer.
-    """
-
-    answer: QuestionAnswer
-    picture: QuestionAnswer
-    total: int
-    last: int
-    at: datetime
+    answer: QuestionAnswer  # answer with only the rows of this page
+    picture: QuestionAnswer  # rows of the plot: those of all pages up to this one
+    total: int  # number of rows on all pages
+    last: int  # number of the last page
+    at: datetime  # time of the answer
 
 
 def meant(name: str, narrowing: PageFilters) -> tuple[CatalogueQuestion, HistoryFilters]:

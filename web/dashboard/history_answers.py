@@ -1,12 +1,12 @@
 """Answers from the recorded history for pages, computed in threads, not on the event loop.
 
 Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that
-questions need are kept in memory (`history.memory`); while they are loaded for the first time, and where a history is
-too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is
-older than the recorder's own delay it is found anew in the background, and the page says as of when it is. While
-somebody looks at a long history, what pages ask without filters is found ahead, whenever nobody waits. Queries run two
-at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each takes a free
-catalogue; filters stand in its lowest views, of which a question replaces those it reads if they have others. A
+questions need are kept in memory (`history.column_memory`); while they are loaded for the first time, and where a
+history is too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once;
+when it is older than the recorder's own delay it is found anew in the background, and the page says as of when it is.
+While somebody looks at a long history, what pages ask without filters is found ahead, whenever nobody waits. Queries
+run two at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each takes
+a free catalogue; filters stand in its lowest views, of which a question replaces those it reads if they have others. A
 catalogue takes longer to make than most answers, so those over memory are made as soon as it is loaded.
 """
 
@@ -33,55 +33,31 @@ from ...history.reports import CatalogueQuestion, QuestionAnswer
 if TYPE_CHECKING:
     import duckdb
 
-    from ...history.memory import ColumnMemory
+    from ...history.column_memory import ColumnMemory
 
 log = logging.getLogger(__name__)
 
-LIMIT_S = 30.0
-"""Seconds after which a query is cancelled."""
-
-FRESH_S = 30.0
-"""Seconds for which an answer counts as fresh: the flush interval of recorders."""
-
-STALE_S = 600.0
-"""Seconds after which a cached answer is too old to be used: requests wait for a new one."""
+LIMIT_S = 30.0  # Seconds after which a query is cancelled
+FRESH_S = 30.0  # Seconds for which an answer counts as fresh: the flush interval of recorders
+STALE_S = 600.0  # Seconds after which a cached answer is too old to be used: requests wait for a new one
 
 AT_ONCE = 2
-WAITING = 24
-"""Maximum running and waiting queries; further ones are refused."""
-
-KEPT, KEPT_ROWS = 256, 200_000
-"""Maximum cached answers, and their rows."""
-
-MEMORY = "1GB"
-"""Memory limit of a query."""
-
-
-LOOK_S = 1.0
-"""Seconds between two checks for new records."""
-
-LITTLE = 200_000
-"""Maximum records loaded while a request waits, about a second; more are loaded in the background."""
-
-
-AHEAD_S = 300.0
-"""Age in seconds at which an answer found ahead is found anew; less than `STALE_S`."""
-
-WATCHED_S = 3600.0
-"""Seconds after the last question for which answers are found ahead."""
+WAITING = 24  # Maximum running and waiting queries; further ones are refused
+KEPT, KEPT_ROWS = 256, 200_000  # Maximum cached answers, and their rows
+MEMORY = "1GB"  # Memory limit of a query
+LOOK_S = 1.0  # Seconds between two checks for new records
+LITTLE = 200_000  # Maximum records loaded while a request waits, about a second; more are loaded in the background
+AHEAD_S = 300.0  # Age in seconds at which an answer found ahead is found anew; less than `STALE_S`
+WATCHED_S = 3600.0  # Seconds after the last question for which answers are found ahead
 
 
 class QuestionUnanswered(TrustfoldError):
-    """The question cannot be answered now: nothing is recorded, or it took too long; the message says what to do.
-
-    Attributes:
-        recorded: True if there is a history.
-    """
+    """The question cannot be answered now: nothing is recorded, or it took too long; the message says what to do."""
 
     def __init__(self, text: str, *, recorded: bool = True) -> None:
         """Create the error with its reason."""
         super().__init__(text)
-        self.recorded = recorded
+        self.recorded = recorded  # True if there is a history
 
 
 class TimedAnswer(NamedTuple):
@@ -102,18 +78,12 @@ class QuestionRequest(NamedTuple):
 
 @dataclass
 class _LockedCatalogue:
-    """Catalogue that one query uses at a time.
+    """Catalogue that one query uses at a time."""
 
-    Attributes:
-        connection: with all views.
-        of_memory: True over the tables in memory, False over the files.
-        topics: names of the directories that its views read.
-        filters: filters by name of the view they stand in; without views that no question has read yet.
-    """
-
-    connection: duckdb.DuckDBPyConnection
-    of_memory: bool
-    topics: frozenset[str]
+    connection: duckdb.DuckDBPyConnection  # with all views
+    of_memory: bool  # True over the tables in memory, False over the files
+    topics: frozenset[str]  # names of the directories that its views read
+    # filters by name of the view they stand in; without views that no question has read yet
     filters: dict[str, HistoryFilters] = field(default_factory=dict)
 
 
@@ -269,7 +239,7 @@ class HistoryArchive:
 
     def _up_to_date(self) -> ColumnMemory | None:
         """Up-to-date in-memory columns; None while they are being loaded, or if they are not used."""
-        from ...history.memory import ColumnMemory  # noqa: PLC0415 - the history is an extra
+        from ...history.column_memory import ColumnMemory  # noqa: PLC0415 - the history is an extra
 
         assert self.root is not None  # noqa: S101 - refused before
         with self._lock:
@@ -367,11 +337,7 @@ class HistoryArchive:
 
 @contextmanager
 def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Cancel the queries of the block after a time limit.
-
-    Raises:
-        QuestionUnanswered: it took longer.
-    """
+    """Cancel the queries of the block after a time limit."""
     import duckdb  # noqa: PLC0415 - the history is an extra
 
     cancelled = Timer(limit_s, connection.interrupt)

@@ -12,8 +12,7 @@ from ...errors import ConfigError
 from ...history.filters import HistoryFilters, moment_of, span_of
 
 DEFAULT_SPAN = "7d"
-EVERYTHING = "all"
-"""Value of `since` for an unlimited start."""
+EVERYTHING = "all"  # Value of `since` for an unlimited start
 
 PRESETS = (
     ("1h", "last hour"),
@@ -25,25 +24,19 @@ PRESETS = (
 NAMES = ("workspace", "tool", "model", "session")
 
 _FINEST = timedelta(minutes=1)
+# Steps that the start of a relative span is rounded to
 _GRID = [timedelta(minutes=minutes) for minutes in (1, 5, 15, 30, 60, 180, 1440)]
-"""Steps that the start of a relative span is rounded to."""
 
 
 class PageFilters(NamedTuple):
-    """Time range and filters of a page.
+    """Time range and filters of a page."""
 
-    Attributes:
-        filters: filters on the history.
-        since, until: values in the query string; `since` is a span back from now, a time, or `all`.
-        end: end of the shown time: `until`, else now.
-        fault: error in the query string, as text; the default filters then apply.
-    """
-
-    filters: HistoryFilters
+    filters: HistoryFilters  # filters on the history
+    # since, until: values in the query string; `since` is a span back from now, a time, or `all`
     since: str
     until: str
-    end: datetime
-    fault: str = ""
+    end: datetime  # end of the shown time: `until`, else now
+    fault: str = ""  # error in the query string, as text; the default filters then apply
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> PageFilters:

@@ -20,47 +20,24 @@ from starlette.responses import Response, StreamingResponse
 
 from .current_state import StateBoard
 
-PACE_S = 0.5
-"""Seconds between two messages of a stream."""
-
-FLOOD_PACE_S = 1.0
-"""The same during continuous changes, since each message makes the page render again."""
-
-LOOK_S = 0.05
-"""Seconds between two checks for changes of a stream's topics."""
-
-HEARTBEAT_S = 15.0
-"""Seconds without a message after which a heartbeat is sent; below the idle limits of common proxies."""
-
-MAX_RING = 512
-"""Number of changes stored for reconnecting clients: minutes, at two a second."""
-
-MAX_JOINED = 4096
-"""Maximum topics of one change; above that all changes are dropped, and all clients fetch everything."""
-
-MAX_STREAMS = 200
-"""Maximum streams of all clients."""
-
-MAX_STREAMS_OF_ONE = 24
-"""Maximum streams of one address: several times the connections of a browser over HTTP/1.1."""
-
-MAX_DIGITS = 18
-"""Maximum digits of the number of a change; Python refuses to parse thousands of digits."""
-
-MAX_TOPICS = 16
-"""Maximum topics of one stream."""
+PACE_S = 0.5  # Seconds between two messages of a stream
+FLOOD_PACE_S = 1.0  # The same during continuous changes, since each message makes the page render again
+LOOK_S = 0.05  # Seconds between two checks for changes of a stream's topics
+HEARTBEAT_S = 15.0  # Seconds without a message after which a heartbeat is sent; below the idle limits of common proxies
+MAX_RING = 512  # Number of changes stored for reconnecting clients: minutes, at two a second
+MAX_JOINED = 4096  # Maximum topics of one change; above that all changes are dropped, and all clients fetch everything
+MAX_STREAMS = 200  # Maximum streams of all clients
+MAX_STREAMS_OF_ONE = 24  # Maximum streams of one address: several times the connections of a browser over HTTP/1.1
+MAX_DIGITS = 18  # Maximum digits of the number of a change; Python refuses to parse thousands of digits
+MAX_TOPICS = 16  # Maximum topics of one stream
 
 
 class StreamHub:
-    """All open streams of one process.
-
-    Attributes:
-        stopping: the streams end.
-    """
+    """All open streams of one process."""
 
     def __init__(self, board: StateBoard) -> None:
         """Publish the changes of a board."""
-        self.stopping = False
+        self.stopping = False  # the streams end
         self._watched = board.watched
         board.listeners.append(self.notify)
         self._boot = token_hex(4)

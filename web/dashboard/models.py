@@ -54,49 +54,28 @@ _MODELS = CatalogueQuestion(
 
 
 class MeasuredShare(NamedTuple):
-    """Share with its counts and its 95 % interval.
+    """Share with its counts and its 95 % interval."""
 
-    Attributes:
-        text: `40 % (4/10)`; below `FEW` trials `3/4`; empty without trials.
-        interval: as text; empty below `FEW` trials.
-        value: the share, 0 to 1; None below `FEW` trials.
-        url: page of the records behind it.
-    """
-
-    text: str
-    interval: str
-    value: float | None
-    url: str
+    text: str  # `40 % (4/10)`; below `FEW` trials `3/4`; empty without trials
+    interval: str  # as text; empty below `FEW` trials
+    value: float | None  # the share, 0 to 1; None below `FEW` trials
+    url: str  # page of the records behind it
 
 
 class ModelLine(NamedTuple):
-    """Row of the table of models.
+    """Row of the table of models."""
 
-    Attributes:
-        model: its name.
-        url: this page, filtered by the model.
-        calls: number of calls.
-        sessions: number of sessions.
-        failed: share of its calls that failed.
-        own: share of its failures that its own input caused.
-        stuck: share of its sessions that were stuck.
-        per_thousand: patterns per 1,000 calls; None below `FEW` calls.
-        patterns: number of patterns.
-        patterns_url: page of these.
-        nudged: share of judged nudges that helped.
-    """
-
-    model: str
-    url: str
-    calls: int
-    sessions: int
-    failed: MeasuredShare
-    own: MeasuredShare
-    stuck: MeasuredShare
-    per_thousand: float | None
-    patterns: int
-    patterns_url: str
-    nudged: MeasuredShare
+    model: str  # its name
+    url: str  # this page, filtered by the model
+    calls: int  # number of calls
+    sessions: int  # number of sessions
+    failed: MeasuredShare  # share of its calls that failed
+    own: MeasuredShare  # share of its failures that its own input caused
+    stuck: MeasuredShare  # share of its sessions that were stuck
+    per_thousand: float | None  # patterns per 1,000 calls; None below `FEW` calls
+    patterns: int  # number of patterns
+    patterns_url: str  # page of these
+    nudged: MeasuredShare  # share of judged nudges that helped
 
 
 def measured(hits: int, trials: int, url: str) -> MeasuredShare:

@@ -31,8 +31,8 @@ from ...schemas.decision_text import (
 from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import StateBoard
+from .incident_ranking import IncidentRanking, Owner, owner_of
 from .order_labels import orders_for
-from .ranking import IncidentRanking, Owner, owner_of
 from .render import PageContext, page_within, positive, segment, sentence
 from .sessions import LOOKED_AT, last_words
 
@@ -40,27 +40,17 @@ PAGE_ROWS = 50
 TOOL_ROWS = 15
 FEED_ROWS = 20
 
-MAX_REASON = 300
-"""Maximum characters of a reason on this page; the page of the decision shows all of it."""
-
-SPARK_MS = 3_600_000
-"""Time range of the sparklines, in milliseconds: an hour."""
+MAX_REASON = 300  # Maximum characters of a reason on this page; the page of the decision shows all of it
+SPARK_MS = 3_600_000  # Time range of the sparklines, in milliseconds: an hour
 
 
 class NowQuery(NamedTuple):
-    """Parsed query string; invalid values count as missing.
+    """Parsed query string; invalid values count as missing."""
 
-    Attributes:
-        state: a state of incidents, `needed` (all of `NEEDED`) or `all`.
-        workspace: workspace to show; empty: all.
-        text: text that the keys contain; empty: any.
-        page: page of the list, from 1.
-    """
-
-    state: str = "needed"
-    workspace: str = ""
-    text: str = ""
-    page: int = 1
+    state: str = "needed"  # a state of incidents, `needed` (all of `NEEDED`) or `all`
+    workspace: str = ""  # workspace to show; empty: all
+    text: str = ""  # text that the keys contain; empty: any
+    page: int = 1  # page of the list, from 1
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> NowQuery:
@@ -82,73 +72,40 @@ class NowQuery(NamedTuple):
 
 
 class IncidentRow(NamedTuple):
-    """Row of the list: an incident.
+    """Row of the list: an incident."""
 
-    Attributes:
-        id: id of its element on the page.
-        word: its state; gives shape and colour.
-        text: text beside the shape.
-        title: its subject.
-        url: page of the subject.
-        where: workspace, or user.
-        error: words of its latest error; of a session that waits, its last call.
-        reason: reason of the state, one sentence.
-        why_url: page of the decision that caused the state; empty if unknown.
-        value: count beside its threshold: `3/5`.
-        since: start of the state, RFC 3339.
-        onward: next change without intervention.
-        hit: sessions and agents that it hit, in words.
-        session_url: page of the session that it hit last; empty if unknown.
-        parts: keys and circuits of an outage that are not the subject, in words.
-        waiting: what waits for a person, and approvals not used yet.
-        commands: command lines that resolve it.
-        seen: when it was acknowledged, RFC 3339; empty if it was not.
-        orders: names in `ORDERS`, the one that resolves it first.
-        about: hidden fields of the form that sends the orders.
-    """
-
-    id: str
-    word: str
-    text: str
-    title: str
-    url: str
-    where: str
-    error: str
-    reason: str
-    why_url: str
-    value: str
-    since: str
-    onward: str
-    hit: str
-    session_url: str
-    parts: tuple[str, ...]
-    waiting: tuple[str, ...]
-    commands: tuple[str, ...]
-    seen: str
-    orders: tuple[str, ...]
-    about: Mapping[str, str]
+    id: str  # id of its element on the page
+    word: str  # its state; gives shape and colour
+    text: str  # text beside the shape
+    title: str  # its subject
+    url: str  # page of the subject
+    where: str  # workspace, or user
+    error: str  # words of its latest error; of a session that waits, its last call
+    reason: str  # reason of the state, one sentence
+    why_url: str  # page of the decision that caused the state; empty if unknown
+    value: str  # count beside its threshold: `3/5`
+    since: str  # start of the state, RFC 3339
+    onward: str  # next change without intervention
+    hit: str  # sessions and agents that it hit, in words
+    session_url: str  # page of the session that it hit last; empty if unknown
+    parts: tuple[str, ...]  # keys and circuits of an outage that are not the subject, in words
+    waiting: tuple[str, ...]  # what waits for a person, and approvals not used yet
+    commands: tuple[str, ...]  # command lines that resolve it
+    seen: str  # when it was acknowledged, RFC 3339; empty if it was not
+    orders: tuple[str, ...]  # names in `ORDERS`, the one that resolves it first
+    about: Mapping[str, str]  # hidden fields of the form that sends the orders
 
 
 class ToolRow(NamedTuple):
-    """Row of the table of tools.
+    """Row of the table of tools."""
 
-    Attributes:
-        word: word of its worst key; gives shape and colour.
-        name: tool or service.
-        url: its page.
-        where: workspace.
-        failures: failures in the last hour that count for trust, `20+` if there are more than states hold.
-        ticks: positions of these on the sparkline: 0 an hour ago, 100 now.
-        keys: number of its keys, circuits and scores that differ from their default.
-    """
-
-    word: str
-    name: str
-    url: str
-    where: str
-    failures: str
-    ticks: tuple[float, ...]
-    keys: int
+    word: str  # word of its worst key; gives shape and colour
+    name: str  # tool or service
+    url: str  # its page
+    where: str  # workspace
+    failures: str  # failures in the last hour that count for trust, `20+` if there are more than states hold
+    ticks: tuple[float, ...]  # positions of these on the sparkline: 0 an hour ago, 100 now
+    keys: int  # number of its keys, circuits and scores that differ from their default
 
 
 class FeedLine(NamedTuple):
@@ -162,33 +119,22 @@ class FeedLine(NamedTuple):
 
 
 class NowPage(NamedTuple):
-    """Content of the page.
+    """Content of the page."""
 
-    Attributes:
-        asked: query string.
-        rows: this page of the list.
-        counts: words and their numbers of places, worst first, filtered by workspace and text.
-        total: number of rows on all pages of the list.
-        page, last: number of this page and of the last one, from 1.
-        tools: tools, the worst first, at most `TOOL_ROWS`.
-        feed: latest decisions, newest first.
-        workspaces: names of all workspaces, for completion.
-        empty: reason why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not
-            arrive (`fault`); empty if there are rows.
-        measured: number of tools, as text.
-    """
-
-    asked: NowQuery
-    rows: Sequence[IncidentRow]
-    counts: Sequence[tuple[str, int]]
-    total: int
+    asked: NowQuery  # query string
+    rows: Sequence[IncidentRow]  # this page of the list
+    counts: Sequence[tuple[str, int]]  # words and their numbers of places, worst first, filtered by workspace and text
+    total: int  # number of rows on all pages of the list
+    # page, last: number of this page and of the last one, from 1
     page: int
     last: int
-    tools: Sequence[ToolRow]
-    feed: Sequence[FeedLine]
-    workspaces: Sequence[str]
+    tools: Sequence[ToolRow]  # tools, the worst first, at most `TOOL_ROWS`
+    feed: Sequence[FeedLine]  # latest decisions, newest first
+    workspaces: Sequence[str]  # names of all workspaces, for completion
+    # reason why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not arrive
+    # (`fault`); empty if there are rows
     empty: str
-    measured: str
+    measured: str  # number of tools, as text
 
 
 def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | None = None) -> NowPage:

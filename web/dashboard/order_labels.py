@@ -10,17 +10,11 @@ from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 
 
 class OrderWords(NamedTuple):
-    """Texts of an order.
+    """Texts of an order."""
 
-    Attributes:
-        label: text of its button.
-        effect: what it does, in a sentence.
-        unmoved: message if it changed no state.
-    """
-
-    label: str
-    effect: str
-    unmoved: str
+    label: str  # text of its button
+    effect: str  # what it does, in a sentence
+    unmoved: str  # message if it changed no state
 
 
 ORDERS: dict[str, OrderWords] = {

@@ -49,33 +49,19 @@ NO_OPERATOR = (
 
 
 class FormOrder(NamedTuple):
-    """Order from a form.
+    """Order from a form."""
 
-    Attributes:
-        order: a name of `ORDERS`.
-        key: the key, as its state says it; of a false alarm, the session.
-        workspace: where it holds; empty: the default one.
-        number: of the form, from which ids follow.
-        about: id of the output that was a false alarm; else empty.
-        reason: why, in words.
-        row: id of the incident's row on the page.
-    """
-
-    order: str
-    key: str
-    workspace: str
-    number: str
-    about: str = ""
-    reason: str = ""
-    row: str = ""
+    order: str  # a name of `ORDERS`
+    key: str  # the key, as its state says it; of a false alarm, the session
+    workspace: str  # where it holds; empty: the default one
+    number: str  # of the form, from which ids follow
+    about: str = ""  # id of the output that was a false alarm; else empty
+    reason: str = ""  # why, in words
+    row: str = ""  # id of the incident's row on the page
 
 
 def records_for(given: FormOrder, states: Iterable[PublicState], at: datetime) -> list[Command | Event]:
-    """Commands and events that carry out an order.
-
-    Raises:
-        TrustfoldError: the order's subject does not exist; the message says why.
-    """
+    """Commands and events that carry out an order."""
     count = iter(range(1_000_000))
     reason = given.reason or None
     workspace = given.workspace or None

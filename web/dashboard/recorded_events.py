@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from ...errors import ConfigError, TrustfoldError
-from ...history.errors import HistoryError, unreadable
 from ...history.files import APPENDED_PARTITION, source_of
+from ...history.history_error import HistoryError, unreadable
 from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import TimelineEntries
 from ...projections.incidents import NOTHING
@@ -32,37 +32,20 @@ log = logging.getLogger(__name__)
 
 Found = TypeVar("Found")
 
-MAX_SESSIONS = 2_000
-"""Sessions that are listed."""
-
-FRESH_S = 30.0
-"""Seconds for which the list of sessions counts as new: recorders write as often."""
-
-WAIT_S = 3.0
-"""Longest wait of a page for the list of sessions."""
-
-STALE_S = 600.0
-"""Seconds after which it is too old to be given: who asks waits for a new one."""
-
-LIMIT_S = 10.0
-"""Seconds after which a query is given up: pages show what the topics have, and wait for no more."""
-
-MAX_HITS = 20
-"""Events found of one session, so that one does not hide the others."""
-
-AT_ONCE = 2
-"""Queries under way; one that takes long holds up no other."""
+MAX_SESSIONS = 2_000  # Sessions that are listed
+FRESH_S = 30.0  # Seconds for which the list of sessions counts as new: recorders write as often
+WAIT_S = 3.0  # Longest wait of a page for the list of sessions
+STALE_S = 600.0  # Seconds after which it is too old to be given: who asks waits for a new one
+LIMIT_S = 10.0  # Seconds after which a query is given up: pages show what the topics have, and wait for no more
+MAX_HITS = 20  # Events found of one session, so that one does not hide the others
+AT_ONCE = 2  # Queries under way; one that takes long holds up no other
 
 
 class _ThreadCatalogue(local):
-    """The catalogue of a thread; None before its first query.
-
-    Attributes:
-        topics: folders of recorded topics when it was opened.
-    """
+    """The catalogue of a thread; None before its first query."""
 
     connection: duckdb.DuckDBPyConnection | None = None
-    topics: frozenset[Path] = frozenset()
+    topics: frozenset[Path] = frozenset()  # folders of recorded topics when it was opened
 
 
 class RecordedEvents:

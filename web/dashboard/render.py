@@ -46,9 +46,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+# Path, name and key (after `g`) of what the navigation shows
 PAGES = (("/", "Now", "n"), ("/sessions", "Sessions", "s"), ("/tools", "Tools", "t"), ("/models", "Models", "m"),
          ("/history", "History", "h"))  # fmt: skip
-"""Path, name and key (after `g`) of what the navigation shows."""
 
 
 class SecurityHeaders:
@@ -73,20 +73,13 @@ class SecurityHeaders:
 
 @dataclass(frozen=True)
 class PageContext:
-    """Dependencies shared by all pages.
+    """Dependencies shared by all pages."""
 
-    Attributes:
-        source: where data comes from and orders go.
-        hub: tells open pages what has changed.
-        sign_ins: cookies and form tokens.
-        clock: the time now, UTC.
-        archive: answers out of the recorded history; closed by whoever made it.
-    """
-
-    source: DashboardSource
-    sign_ins: SignIns
-    hub: StreamHub
-    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    source: DashboardSource  # where data comes from and orders go
+    sign_ins: SignIns  # cookies and form tokens
+    hub: StreamHub  # tells open pages what has changed
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))  # the time now, UTC
+    # answers out of the recorded history; closed by whoever made it
     archive: HistoryArchive = field(default_factory=HistoryArchive)
 
     def render(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:

@@ -18,19 +18,15 @@ from .source import Record, SearchResult
 LEAST_CHARS = 2
 MOST_CHARS = 200
 
-LOOKED_AT = 2_000
-"""Maximum events that hold the text, of which the latest are shown."""
+LOOKED_AT = 2_000  # Maximum events that hold the text, of which the latest are shown
 
 MAX_KEYS = 20
 MAX_SESSIONS = 20
-MAX_PLACES = 4
-"""Calls and messages shown of a session."""
+MAX_PLACES = 4  # Calls and messages shown of a session
+AROUND = 60  # Characters shown before and after the text
 
-AROUND = 60
-"""Characters shown before and after the text."""
-
+# Fields of an event that are searched; of a result, what its publisher or its sketch keeps
 FIELDS = ("args", "error", "text", "result", "result_sketch", "reason", "tool_name", "id", "call_id", "correlation_id")
-"""Fields of an event that are searched; of a result, what its publisher or its sketch keeps."""
 
 
 class FoundExcerpt(NamedTuple):

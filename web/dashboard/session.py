@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.sessions.calls import CallVerdict, Record, TimelineCall, shortened
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import NextItems, TimelinePage, holds, part_of, ways_from
 from ...history.sessions.timeline import (
@@ -28,30 +27,23 @@ from ...history.sessions.timeline import (
     TimelineNote,
     millis,
 )
+from ...history.sessions.timeline_calls import CallVerdict, Record, TimelineCall, shortened
 from ...rules.rules import RuleSet
 from ...schemas.decision_text import DecisionLine, line_of_record
 from .render import PageContext, segment
 from .source import DashboardSource, PlacedRecord
 
-MAX_EVENTS = 50_000
-"""Latest events of a session that are read."""
-
-NEWS = 500
-"""Number of latest events read of a session whose earlier events are cached."""
+MAX_EVENTS = 50_000  # Latest events of a session that are read
+NEWS = 500  # Number of latest events read of a session whose earlier events are cached
 
 MAX_DECISIONS = 10_000
 
+# Number of sessions whose timelines are cached, since readers page through them and live updates fetch them again
 KEPT = 8
-"""Number of sessions whose timelines are cached, since readers page through them and live updates fetch them again."""
 
-PAYLOAD_CHARS = 4096
-"""Characters of arguments and of a result that are shown unless all are asked for."""
-
-MEMBERS = 20
-"""Maximum calls of a repetition that are listed individually."""
-
-MAX_TITLE = 120
-"""Characters of a page's title."""
+PAYLOAD_CHARS = 4096  # Characters of arguments and of a result that are shown unless all are asked for
+MEMBERS = 20  # Maximum calls of a repetition that are listed individually
+MAX_TITLE = 120  # Characters of a page's title
 
 SHAPES = {
     TimelineMessage: "message",
@@ -61,6 +53,7 @@ SHAPES = {
     TimelineNote: "note",
 }
 
+# Shape and colour of each verdict; the word beside it says which it is
 WORDS = {
     CallVerdict.SUCCEEDED: "ok",
     CallVerdict.FAILED: "blocked",
@@ -74,9 +67,9 @@ WORDS = {
     CallVerdict.WAITING: "escalated",
     CallVerdict.PENDING: "recovering",
 }
-"""Shape and colour of each verdict; the word beside it says which it is."""
 
 
+# Prefix of a decision's line, by kind
 NAMES = {
     ItemKind.MESSAGE: "message",
     ItemKind.CALL: "call",
@@ -88,27 +81,17 @@ NAMES = {
     ItemKind.LIMIT: "suggestion",
     ItemKind.OTHER: "",
 }
-"""Prefix of a decision's line, by kind."""
 
 
 class TimelineQuery(NamedTuple):
-    """Parsed query string; invalid values count as missing.
+    """Parsed query string; invalid values count as missing."""
 
-    Attributes:
-        kinds: kinds of items to show; empty: all.
-        only_errors: True to show only failures, and decisions about failures.
-        upto: number of the item at which the page ends; None: the last one.
-        at: id of an event or decision that the page must contain; by default the first of `open`.
-        open: ids of calls and messages whose payload is shown, at most ten.
-        all: id in `open` whose payload is shown without a limit.
-    """
-
-    kinds: frozenset[ItemKind] = frozenset()
-    only_errors: bool = False
-    upto: int | None = None
-    at: str = ""
-    open: tuple[str, ...] = ()
-    all: str = ""
+    kinds: frozenset[ItemKind] = frozenset()  # kinds of items to show; empty: all
+    only_errors: bool = False  # True to show only failures, and decisions about failures
+    upto: int | None = None  # number of the item at which the page ends; None: the last one
+    at: str = ""  # id of an event or decision that the page must contain; by default the first of `open`
+    open: tuple[str, ...] = ()  # ids of calls and messages whose payload is shown, at most ten
+    all: str = ""  # id in `open` whose payload is shown without a limit
 
     @classmethod
     def of(cls, request: Request) -> TimelineQuery:
@@ -126,37 +109,22 @@ class TimelineQuery(NamedTuple):
 
 
 class FieldPayload(NamedTuple):
-    """Content of a field of an event.
+    """Content of a field of an event."""
 
-    Attributes:
-        title: name of the field: arguments, result, error, text.
-        text: content, at most `PAYLOAD_CHARS` characters unless all of it was requested.
-        size: number of characters of the whole content.
-    """
-
-    title: str
-    text: str
-    size: int
+    title: str  # name of the field: arguments, result, error, text
+    text: str  # content, at most `PAYLOAD_CHARS` characters unless all of it was requested
+    size: int  # number of characters of the whole content
 
 
 class TimelineRow(NamedTuple):
-    """Row of the timeline.
+    """Row of the timeline."""
 
-    Attributes:
-        item: item of the timeline.
-        shape: kind of row, of `SHAPES`.
-        line: text of a decision; None for other items.
-        payloads: contents of its events; None unless requested.
-        ways: ids of the next failure and of the next decision.
-        asked: True if it holds the event that the page was asked for.
-    """
-
-    item: TimelineEntry
-    shape: str
-    line: DecisionLine | None
-    payloads: tuple[FieldPayload, ...] | None
-    ways: NextItems
-    asked: bool
+    item: TimelineEntry  # item of the timeline
+    shape: str  # kind of row, of `SHAPES`
+    line: DecisionLine | None  # text of a decision; None for other items
+    payloads: tuple[FieldPayload, ...] | None  # contents of its events; None unless requested
+    ways: NextItems  # ids of the next failure and of the next decision
+    asked: bool  # True if it holds the event that the page was asked for
 
 
 class _CachedTimeline:

@@ -12,8 +12,8 @@ from starlette.routing import Route
 
 from ...history.findings import ratio
 from ...history.plots import share_text
-from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
+from ...history.sessions.timeline_calls import calls_of, shortened
 from ...projections.tool.models import Z_95, wilson_bounds
 from ...schemas.decision_text import counted
 from ...security.untrusted import visible
@@ -22,35 +22,20 @@ from .source import PlacedRecord
 
 PAGE_ROWS = 50
 
-INCIDENTS = ("waiting", "stuck", "unknown", "abandoned")
-"""States of incidents of sessions."""
-
-LOOKED_AT = 6
-"""Number of latest events of a session that are searched for its last call."""
-
-MAX_TOLD = 1_000
-"""Sessions whose last action is kept."""
-
-MAX_LAST = 160
-"""Maximum characters of a session's last action."""
+INCIDENTS = ("waiting", "stuck", "unknown", "abandoned")  # States of incidents of sessions
+LOOKED_AT = 6  # Number of latest events of a session that are searched for its last call
+MAX_TOLD = 1_000  # Sessions whose last action is kept
+MAX_LAST = 160  # Maximum characters of a session's last action
 
 
 class SessionsQuery(NamedTuple):
-    """Parsed query string; invalid values count as missing.
+    """Parsed query string; invalid values count as missing."""
 
-    Attributes:
-        state: state of the incidents to show, of `INCIDENTS`; empty: all sessions.
-        workspace: workspace to show; empty: all.
-        model: model to show; empty: all.
-        text: text that the ids contain; empty: any.
-        page: page of the list, from 1.
-    """
-
-    state: str = ""
-    workspace: str = ""
-    model: str = ""
-    text: str = ""
-    page: int = 1
+    state: str = ""  # state of the incidents to show, of `INCIDENTS`; empty: all sessions
+    workspace: str = ""  # workspace to show; empty: all
+    model: str = ""  # model to show; empty: all
+    text: str = ""  # text that the ids contain; empty: any
+    page: int = 1  # page of the list, from 1
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> SessionsQuery:
@@ -65,23 +50,14 @@ class SessionsQuery(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """Row of the list.
+    """Row of the list."""
 
-    Attributes:
-        summary: the session.
-        url: its page.
-        state: state of its incident, or `ok`.
-        reason: reason of its place in the list.
-        share: failure rate with its counts and its 95 % interval.
-        last: its last action.
-    """
-
-    summary: SessionSummary
-    url: str
-    state: str
-    reason: str
-    share: str
-    last: str = ""
+    summary: SessionSummary  # the session
+    url: str  # its page
+    state: str  # state of its incident, or `ok`
+    reason: str  # reason of its place in the list
+    share: str  # failure rate with its counts and its 95 % interval
+    last: str = ""  # its last action
 
 
 class SessionsPage(NamedTuple):

@@ -87,11 +87,7 @@ def sign_in_routes(site: PageContext) -> Sequence[Route]:
 
 
 async def read_form(request: Request, sign_ins: SignIns) -> dict[str, str]:
-    """Fields of a form sent by one of this server's pages; for repeated names the last value.
-
-    Raises:
-        HTTPException: 400 not a form, 403 from another site, 413 too large.
-    """
+    """Fields of a form sent by one of this server's pages; for repeated names the last value."""
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
         raise HTTPException(403, "this form was sent by a page of another site; use the page of this server")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":

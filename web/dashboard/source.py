@@ -17,37 +17,25 @@ from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from .current_state import StateBoard
 
-Record = dict[str, Any]
-"""Parsed event or decision in the wire format."""
+Record = dict[str, Any]  # Parsed event or decision in the wire format
 
 
 class PlacedRecord(NamedTuple):
-    """A record and its place.
+    """A record and its place."""
 
-    Attributes:
-        offset: rises with each record of the source; records of one kind, input or output, are ordered by it. 0: an
-            event that the engine itself has appended, when a call did not end in time.
-        record: the event or decision.
-        arrived_ms: wall clock at which it, or the input behind it, arrived, milliseconds since 1970; -1 unknown.
-    """
-
+    # rises with each record of the source; records of one kind, input or output, are ordered by it. 0: an event that
+    # the engine itself has appended, when a call did not end in time.
     offset: int
-    record: Record
-    arrived_ms: int = -1
+    record: Record  # the event or decision
+    arrived_ms: int = -1  # wall clock at which it, or the input behind it, arrived, milliseconds since 1970; -1 unknown
 
 
 class SearchResult(NamedTuple):
-    """Result of a search.
+    """Result of a search."""
 
-    Attributes:
-        records: events that hold the text, newest first.
-        sessions: ids of sessions that hold it.
-        left_out: what was not searched, in words; empty if everything was.
-    """
-
-    records: list[Record]
-    sessions: Sequence[str] = ()
-    left_out: str = ""
+    records: list[Record]  # events that hold the text, newest first
+    sessions: Sequence[str] = ()  # ids of sessions that hold it
+    left_out: str = ""  # what was not searched, in words; empty if everything was
 
     def and_then(self, older: SearchResult) -> SearchResult:
         """This result, with the one of a search in older records."""
@@ -55,25 +43,16 @@ class SearchResult(NamedTuple):
 
 
 class DataFreshness(NamedTuple):
-    """How new the data is.
+    """How new the data is."""
 
-    Attributes:
-        newest_ms: wall clock at which the newest record arrived, milliseconds since 1970; None before the first one.
-        behind: records that wait to be folded; None where that is not known.
-        fault: why nothing new arrives, in words; None when all is well.
-        past: why the history is not read, in words; None where it is.
-        skipped: records that could not be read, since the start of this server.
-        skipped_last: topic and place of the last of these, in words; empty if there is none.
-        clocks: which clock is wrong, in words; empty if none is known to be.
-    """
-
+    # wall clock at which the newest record arrived, milliseconds since 1970; None before the first one
     newest_ms: int | None
-    behind: int | None = None
-    fault: str | None = None
-    past: str | None = None
-    skipped: int = 0
-    skipped_last: str = ""
-    clocks: str = ""
+    behind: int | None = None  # records that wait to be folded; None where that is not known
+    fault: str | None = None  # why nothing new arrives, in words; None when all is well
+    past: str | None = None  # why the history is not read, in words; None where it is
+    skipped: int = 0  # records that could not be read, since the start of this server
+    skipped_last: str = ""  # topic and place of the last of these, in words; empty if there is none
+    clocks: str = ""  # which clock is wrong, in words; empty if none is known to be
 
 
 def wrong_clocks(ahead_s: float, clamped: int = 0) -> str:

@@ -29,8 +29,8 @@ from .current_state import StateBoard
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
 from .history_answers import HistoryArchive, QuestionRequest
 from .history_filters import NAMES, PRESETS, PageFilters, bucket_of
+from .incident_ranking import owner_of
 from .now import FeedLine, IncidentRow, feed_line, row_of
-from .ranking import owner_of
 from .render import PageContext, link, page_within, positive, segment
 
 PAGE_ROWS = 50
@@ -38,11 +38,8 @@ MOST_TOOLS = 2_000
 MOST_SIGNATURES = 10_000
 MOST_STEPS = 1000
 MOST_SPANS = 2000
-SHOWN = 15
-"""Rows of a table of this page; its question has them all."""
-
-ESCALATING = 0.3
-"""Share of the failures of a signature in the last tenth of the time above which it escalates."""
+SHOWN = 15  # Rows of a table of this page; its question has them all
+ESCALATING = 0.3  # Share of the failures of a signature in the last tenth of the time above which it escalates
 
 SORTS = ("worst", "calls", "rate", "p95")
 
@@ -67,23 +64,14 @@ _TOOLS = CatalogueQuestion(
 
 
 class ToolLine(NamedTuple):
-    """A tool or service of the list.
+    """A tool or service of the list."""
 
-    Attributes:
-        word: word of its worst key now, of `incidents.STATES`; empty if nothing is known.
-        name: tool, or `service:` and its name.
-        url: its page.
-        keys: number of its keys that differ from their default now.
-        row: numbers of the history, by columns of the query; empty if nothing is recorded.
-        rate: failure rate with its counts and its 95 % interval, as text.
-    """
-
-    word: str
-    name: str
-    url: str
-    keys: int
-    row: Mapping[str, Any]
-    rate: str
+    word: str  # word of its worst key now, of `incidents.STATES`; empty if nothing is known
+    name: str  # tool, or `service:` and its name
+    url: str  # its page
+    keys: int  # number of its keys that differ from their default now
+    row: Mapping[str, Any]  # numbers of the history, by columns of the query; empty if nothing is recorded
+    rate: str  # failure rate with its counts and its 95 % interval, as text
 
 
 def tool_lines(
@@ -135,19 +123,12 @@ def rate_words(row: Mapping[str, Any]) -> str:
 
 
 class PageSubject(NamedTuple):
-    """Subject of a page: a tool, a service or a trust key.
+    """Subject of a page: a tool, a service or a trust key."""
 
-    Attributes:
-        key: tool, `service:NAME`, or trust key.
-        name: its name in the history.
-        calls: SQL condition that selects its calls; `$name` is the name.
-        states: SQL condition that selects its states.
-    """
-
-    key: str
-    name: str
-    calls: str
-    states: str
+    key: str  # tool, `service:NAME`, or trust key
+    name: str  # its name in the history
+    calls: str  # SQL condition that selects its calls; `$name` is the name
+    states: str  # SQL condition that selects its states
 
     @classmethod
     def of(cls, key: str) -> PageSubject:
@@ -275,34 +256,22 @@ class PageSubject(NamedTuple):
 
 
 class FailureSignature(NamedTuple):
-    """Failures of a tool with the same text, across sessions.
+    """Failures of a tool with the same text, across sessions."""
 
-    Attributes:
-        name: text without names, numbers and paths.
-        severity: most frequent severity.
-        failures: number of failures.
-        sessions: number of sessions with it.
-        first_seen, last_seen: times of the first and the last one in the shown time, UTC.
-        kind: error type and HTTP status.
-        state: `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also
-            seen before the shown time), `escalating` (significantly more than three times as frequent in the last
-            tenth), or empty.
-        trend: points of the sparkline, x from 0 to 100, y from 0 (most) to 24.
-        most: failures in the worst step of the trend.
-        url: page of the session of the last one, at that event.
-    """
-
-    name: str
-    severity: str
-    failures: int
-    sessions: int
+    name: str  # text without names, numbers and paths
+    severity: str  # most frequent severity
+    failures: int  # number of failures
+    sessions: int  # number of sessions with it
+    # first_seen, last_seen: times of the first and the last one in the shown time, UTC
     first_seen: datetime
     last_seen: datetime
-    kind: str
+    kind: str  # error type and HTTP status
+    # `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also seen
+    # before the shown time), `escalating` (significantly more than three times as frequent in the last tenth), or empty
     state: str
-    trend: tuple[tuple[float, float], ...]
-    most: int
-    url: str
+    trend: tuple[tuple[float, float], ...]  # points of the sparkline, x from 0 to 100, y from 0 (most) to 24
+    most: int  # failures in the worst step of the trend
+    url: str  # page of the session of the last one, at that event
 
 
 def signatures(

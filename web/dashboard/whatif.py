@@ -32,23 +32,18 @@ from .history_answers import QuestionUnanswered
 from .history_filters import NAMES, PRESETS, PageFilters
 from .render import PageContext, positive
 
-KEPT = 8
-"""Results kept, the latest."""
-
-WAIT_S = 2.0
-"""Longest wait of a page for a result; then it says that it is computed, and asks again."""
-
-LIMIT_S = 300.0
-"""Seconds after which a computation is ended."""
+KEPT = 8  # Results kept, the latest
+WAIT_S = 2.0  # Longest wait of a page for a result; then it says that it is computed, and asks again
+LIMIT_S = 300.0  # Seconds after which a computation is ended
 
 ROWS = 20
 
+# Parameter, words before and words after each number
 FIELDS = (
     ("ask", "A person is asked after", "failures of a key"),
     ("open", "A circuit opens after", "failures in a row"),
     ("repeat", "A hint comes at", "same calls with the same result"),
 )
-"""Parameter, words before and words after each number."""
 
 
 class WhatifTrial(NamedTuple):

@@ -23,9 +23,6 @@ class AlternatingLoop(PatternDetector, array_like=True):
     Ends with a step outside the cycle.
 
     Known false alarms: none seen.
-
-    Attributes:
-        laps: laps of the cycle at the latest step.
     """
 
     pattern = PatternType.ALTERNATING_LOOP
@@ -40,7 +37,7 @@ class AlternatingLoop(PatternDetector, array_like=True):
     )
     ended_by_progress = outgrown = True
 
-    laps: int = 0
+    laps: int = 0  # laps of the cycle at the latest step
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a step outside the cycle has ended it."""

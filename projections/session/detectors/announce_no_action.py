@@ -8,8 +8,8 @@ from ..announcing import awaits_user
 from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
 from .detector import PatternDetector, SpokenText
 
+# A user message of fewer words ("continue") answers nothing: turns that ended with an announcement count on
 BARE_WORDS = 5
-"""A user message of fewer words ("continue") answers nothing: turns that ended with an announcement count on."""
 
 _IN_TURN = "announce_no_action in turn"
 _BY_STRUCTURE = "announce_no_action by structure"
@@ -28,17 +28,6 @@ class AnnounceNoAction(PatternDetector, array_like=True):
 
     Known false alarms: several speakers under one agent id, who write one after another; answers to reports of background
     work that the publisher does not send (`input.received`).
-
-    Attributes:
-        turns: turns in a row that ended with an announcement.
-        answered: whether the user spoke between them.
-        ends_so: whether the latest message of the turn announces work by a phrase, and no call has followed.
-        phrased: messages with a known phrase in this turn since the last call.
-        followed: messages without one that were followed by another message.
-        pending: whether the latest message counts as soon as another one follows.
-        event_ids: ids of the latest announcements.
-        since_ms: time of the first announcement, milliseconds.
-        only_looks: whether the turn holds nothing but looks at the tools; None as long as it holds nothing.
     """
 
     pattern = PatternType.ANNOUNCE_NO_ACTION
@@ -70,14 +59,15 @@ class AnnounceNoAction(PatternDetector, array_like=True):
     wants_action = True
     ended_by_progress = True
 
-    turns: int = 0
-    answered: bool = False
-    ends_so: bool = False
-    phrased: int = 0
-    followed: int = 0
-    pending: bool = False
-    event_ids: list[str] = []
-    since_ms: int = 0
+    turns: int = 0  # turns in a row that ended with an announcement
+    answered: bool = False  # whether the user spoke between them
+    ends_so: bool = False  # whether the latest message of the turn announces work by a phrase, and no call has followed
+    phrased: int = 0  # messages with a known phrase in this turn since the last call
+    followed: int = 0  # messages without one that were followed by another message
+    pending: bool = False  # whether the latest message counts as soon as another one follows
+    event_ids: list[str] = []  # ids of the latest announcements
+    since_ms: int = 0  # time of the first announcement, milliseconds
+    # whether the turn holds nothing but looks at the tools; None as long as it holds nothing
     only_looks: bool | None = None
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:

@@ -21,9 +21,6 @@ class CallBudget(PatternDetector, array_like=True):
     Ends with the next turn.
 
     Known false alarms: long turns of honest work, which is why the model hears nothing of it.
-
-    Attributes:
-        calls: calls in this turn.
     """
 
     pattern = PatternType.CALL_BUDGET
@@ -37,7 +34,7 @@ class CallBudget(PatternDetector, array_like=True):
     reported = 1
     wants_action = True
 
-    calls: int = 0
+    calls: int = 0  # calls in this turn
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the end of the turn has reset the count."""

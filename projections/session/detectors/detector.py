@@ -14,8 +14,8 @@ from ..records import SEVERITIES, ActivePattern, CallRecord, EventContext
 from ..steps import FinishedStep
 from ..verdicts import FinishVerdict
 
+# Texts of a nudge: a hint, guidance and, of a pattern that may stop a run, the reason of the pause
 Texts = tuple[str, str] | tuple[str, str, str]
-"""Texts of a nudge: a hint, guidance and, of a pattern that may stop a run, the reason of the pause."""
 
 
 class FinishedCall(msgspec.Struct, gc=False):

@@ -17,30 +17,20 @@ MAX_RETRIES = 16
 
 
 class RetriedRequest(msgspec.Struct, array_like=True):
-    """A request that repeatedly fails the same way.
-
-    Attributes:
-        kind: fingerprint of how it failed (`FinishVerdict.kind`).
-        text: fingerprint of the text of its latest failure.
-        same_text: whether all of its failures had that text.
-        workspace: digest of the workspace after its latest failure; 0 unknown.
-        waited: whether something waited between two of them.
-        doubtful: whether something may have changed since, so that only an equal workspace continues it.
-        since_ms: start of the first failure, milliseconds.
-    """
+    """A request that repeatedly fails the same way."""
 
     call: int
-    kind: int
-    text: int
+    kind: int  # fingerprint of how it failed (`FinishVerdict.kind`)
+    text: int  # fingerprint of the text of its latest failure
     step: int
     tool_name: str
     event_ids: list[str]
     count: int = 1
-    same_text: bool = True
-    workspace: int = 0
-    waited: bool = False
-    doubtful: bool = False
-    since_ms: int = 0
+    same_text: bool = True  # whether all of its failures had that text
+    workspace: int = 0  # digest of the workspace after its latest failure; 0 unknown
+    waited: bool = False  # whether something waited between two of them
+    doubtful: bool = False  # whether something may have changed since, so that only an equal workspace continues it
+    since_ms: int = 0  # start of the first failure, milliseconds
 
 
 class ErrorRetryLoop(PatternDetector, array_like=True):
@@ -55,9 +45,6 @@ class ErrorRetryLoop(PatternDetector, array_like=True):
     workspace, a changed state ends it whatever ran between, and an equal one continues it.
 
     Known false alarms: waiting for something without a visible wait.
-
-    Attributes:
-        retries: the latest failing calls, oldest first.
     """
 
     pattern = PatternType.ERROR_RETRY_LOOP
@@ -81,7 +68,7 @@ class ErrorRetryLoop(PatternDetector, array_like=True):
     reported = 1
     outgrown = True
 
-    retries: list[RetriedRequest] = []
+    retries: list[RetriedRequest] = []  # the latest failing calls, oldest first
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the call is no longer counted; where the workspace is known, the next failure shows what changed."""

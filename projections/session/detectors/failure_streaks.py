@@ -12,32 +12,21 @@ from .detector import FinishedCall, PatternDetector
 from .error_retry_loop import may_pass
 
 MAX_STREAKS = 16
-TELLING_CHARS = 20
-"""A shorter message is not taken for the same failure of another tool."""
-
-MAX_STREAK_CALLS = 32
-"""Maximum number of distinct calls remembered per streak; a forgotten call counts again."""
+TELLING_CHARS = 20  # A shorter message is not taken for the same failure of another tool
+MAX_STREAK_CALLS = 32  # Maximum number of distinct calls remembered per streak; a forgotten call counts again
 
 
 class ErrorStreak(msgspec.Struct, array_like=True):
-    """A streak of calls of one tool, with different arguments, that fail the same way; other tools may join it.
+    """A streak of calls of one tool, with different arguments, that fail the same way; other tools may join it."""
 
-    Attributes:
-        tool_name: the first tool.
-        error: fingerprint of the failure, its text included.
-        calls: fingerprints of the latest of these calls, so that a repeated call is not counted twice.
-        since_ms: start of the first of these calls, milliseconds.
-        others: the other tools that fail with the same message.
-    """
-
-    tool_name: str
-    error: int
-    calls: list[int]
+    tool_name: str  # the first tool
+    error: int  # fingerprint of the failure, its text included
+    calls: list[int]  # fingerprints of the latest of these calls, so that a repeated call is not counted twice
     event_ids: list[str]
     step: int
     count: int = 1
-    since_ms: int = 0
-    others: list[str] = []
+    since_ms: int = 0  # start of the first of these calls, milliseconds
+    others: list[str] = []  # the other tools that fail with the same message
 
     def is_of(self, tool_name: str) -> bool:
         """Whether the latest calls of a tool belong to the streak."""
@@ -61,9 +50,6 @@ class SameErrorLoop(PatternDetector, array_like=True):
     before what fails.
 
     Known false alarms: attempts that a checker rejects in the same words ("Test case did not pass").
-
-    Attributes:
-        streaks: streaks of the latest failing tools, oldest first.
     """
 
     pattern = PatternType.SAME_ERROR_LOOP
@@ -84,7 +70,7 @@ class SameErrorLoop(PatternDetector, array_like=True):
     }
     reported = 6
 
-    streaks: list[ErrorStreak] = []
+    streaks: list[ErrorStreak] = []  # streaks of the latest failing tools, oldest first
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the streak has ended or was dropped."""
@@ -155,9 +141,6 @@ class FailureStreak(PatternDetector, array_like=True):
 
     Known false alarms: trial and error that is about to succeed, and attempts that a checker rejects; none in coding
     sessions at six.
-
-    Attributes:
-        streaks: the latest failing tools, oldest first.
     """
 
     pattern = PatternType.FAILURE_STREAK
@@ -170,7 +153,7 @@ class FailureStreak(PatternDetector, array_like=True):
     )
     reported = 8
 
-    streaks: list[ToolFailures] = []
+    streaks: list[ToolFailures] = []  # the latest failing tools, oldest first
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the streak has ended or was dropped."""

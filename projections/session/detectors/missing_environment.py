@@ -23,24 +23,17 @@ _WORDS = {
 
 
 class MissingThing(msgspec.Struct, array_like=True):
-    """Something that calls need and do not find.
-
-    Attributes:
-        tools: command words or tools of the latest calls that needed it.
-        calls: fingerprints of the latest of these calls.
-        since_ms: start of the first of these calls, milliseconds.
-        answered: whether the user has spoken since; the user knows of it, and one more failure is needed.
-    """
+    """Something that calls need and do not find."""
 
     kind: MissingKind
     name: str
-    tools: list[str]
-    calls: list[int]
+    tools: list[str]  # command words or tools of the latest calls that needed it
+    calls: list[int]  # fingerprints of the latest of these calls
     event_ids: list[str]
     step: int
     count: int = 1
-    since_ms: int = 0
-    answered: bool = False
+    since_ms: int = 0  # start of the first of these calls, milliseconds
+    answered: bool = False  # whether the user has spoken since; the user knows of it, and one more failure is needed
 
     @property
     def fingerprint(self) -> int:
@@ -59,9 +52,6 @@ class MissingEnvironment(PatternDetector, array_like=True):
     wait, or that come after a wait, do not count, and what a reading line shows is the text of a file.
 
     Known false alarms: a word of prose that was run as a command in lower case.
-
-    Attributes:
-        things: what is missing, oldest first.
     """
 
     pattern = PatternType.MISSING_ENVIRONMENT
@@ -77,7 +67,7 @@ class MissingEnvironment(PatternDetector, array_like=True):
     outlives_user = True
     reported = 9
 
-    things: list[MissingThing] = []
+    things: list[MissingThing] = []  # what is missing, oldest first
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the thing is no longer missing."""

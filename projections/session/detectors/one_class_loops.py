@@ -21,11 +21,6 @@ class IntrospectionLoop(PatternDetector, array_like=True):
     Ends with news, or any call of another class.
 
     Known false alarms: none seen.
-
-    Attributes:
-        event_ids: ids of the latest of these calls.
-        step: number of the step counted last.
-        since_ms: start of the first of these calls, milliseconds.
     """
 
     pattern = PatternType.INTROSPECTION_LOOP
@@ -41,9 +36,9 @@ class IntrospectionLoop(PatternDetector, array_like=True):
     ended_by_progress = True
 
     count: int = 0
-    step: int = -1
-    event_ids: list[str] = []
-    since_ms: int = 0
+    step: int = -1  # number of the step counted last
+    event_ids: list[str] = []  # ids of the latest of these calls
+    since_ms: int = 0  # start of the first of these calls, milliseconds
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a call of another class, or news, has reset the count."""
@@ -94,9 +89,6 @@ class PlanningLoop(PatternDetector, array_like=True):
     Ends with a changed plan, or a new successful action.
 
     Known false alarms: a client that asks the model to confirm its list.
-
-    Attributes:
-        plans: the latest plan of each planning tool.
     """
 
     pattern = PatternType.PLANNING_LOOP
@@ -110,7 +102,7 @@ class PlanningLoop(PatternDetector, array_like=True):
     reported = 4
     wants_action = True
 
-    plans: list[WrittenPlan] = []
+    plans: list[WrittenPlan] = []  # the latest plan of each planning tool
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the plan was changed or carried on."""

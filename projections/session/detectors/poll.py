@@ -14,18 +14,14 @@ MAX_LOOKS = 16
 
 
 class UnchangedLook(msgspec.Struct, array_like=True):
-    """A call that looks at something and has not seen it change.
-
-    Attributes:
-        since_ms: finish of the first look with this result, milliseconds.
-    """
+    """A call that looks at something and has not seen it change."""
 
     call: int
     result: int
     step: int
     event_ids: list[str]
     count: int = 1
-    since_ms: int = 0
+    since_ms: int = 0  # finish of the first look with this result, milliseconds
 
     def pace_ms(self, at: int) -> float:
         """Average time from look to look, milliseconds."""
@@ -43,9 +39,6 @@ class PollDetector(PatternDetector, array_like=True):
     Ends with another result, or a new successful action.
 
     Known false alarms: a job that says nothing for half an hour and is fine.
-
-    Attributes:
-        looks: the latest looks, oldest first.
     """
 
     pattern = PatternType.POLL
@@ -67,7 +60,7 @@ class PollDetector(PatternDetector, array_like=True):
     ended_by_progress = True
     finishes = "repeated"
 
-    looks: list[UnchangedLook] = []
+    looks: list[UnchangedLook] = []  # the latest looks, oldest first
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a look has seen a change."""

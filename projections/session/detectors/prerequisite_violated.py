@@ -24,18 +24,12 @@ MAX_POLICIES = 256
 
 
 class PrerequisiteState(msgspec.Struct, array_like=True):
-    """State of one policy in a session.
+    """State of one policy in a session."""
 
-    Attributes:
-        met_turn: turn of the latest success of the required tool; -1 never.
-        violations: number of violations since that success, or since the last user message.
-        since_ms: time of the first of these violations, milliseconds.
-    """
-
-    met_turn: int = -1
-    violations: int = 0
+    met_turn: int = -1  # turn of the latest success of the required tool; -1 never
+    violations: int = 0  # number of violations since that success, or since the last user message
     event_ids: list[str] = []
-    since_ms: int = 0
+    since_ms: int = 0  # time of the first of these violations, milliseconds
 
 
 class PrerequisiteViolated(PatternDetector, array_like=True):
@@ -47,9 +41,6 @@ class PrerequisiteViolated(PatternDetector, array_like=True):
     Ends with a success of the required tool.
 
     Known false alarms: those of the policy.
-
-    Attributes:
-        policies: state of each policy, by name.
     """
 
     pattern = PatternType.PREREQUISITE_VIOLATED
@@ -64,7 +55,7 @@ class PrerequisiteViolated(PatternDetector, array_like=True):
     reported = 2
     wants_action = True
 
-    policies: dict[str, PrerequisiteState] = {}
+    policies: dict[str, PrerequisiteState] = {}  # state of each policy, by name
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a success of the required tool has reset the violations."""

@@ -70,23 +70,22 @@ class AgentDetectors(msgspec.Struct):
                 setattr(self, name, type(new)())
 
 
+# Detector class by pattern, in the order of precedence
 KINDS: dict[str, type[PatternDetector]] = get_type_hints(AgentDetectors)
-"""Detector class by pattern, in the order of precedence."""
 
-FIELDS: dict[type, str] = {kind: name for name, kind in KINDS.items()}
-"""Pattern by detector class."""
+FIELDS: dict[type, str] = {kind: name for name, kind in KINDS.items()}  # Pattern by detector class
 
+# Position in the order of precedence, by pattern
 PRECEDENCE: dict[str, int] = {name: place for place, name in enumerate(KINDS)}
-"""Position in the order of precedence, by pattern."""
 
+# Patterns that a user message does not end
 OUTLIVES_USER = frozenset(name for name, kind in KINDS.items() if kind.outlives_user)
-"""Patterns that a user message does not end."""
 
+# Patterns whose detectors are shared by all agents of a session
 OF_SESSION = tuple(name for name, kind in KINDS.items() if kind.of_session)
-"""Patterns whose detectors are shared by all agents of a session."""
 
+# New detector by pattern, where each agent has its own and it keeps counts
 _NEW = {name: kind() for name, kind in KINDS.items() if kind.__struct_fields__ and not kind.of_session}
-"""New detector by pattern, where each agent has its own and it keeps counts."""
 
 
 def _names(hook: str) -> list[str]:
@@ -123,6 +122,7 @@ ON_USER = _interested_in("on_user")
 ON_DUE = _interested_in("on_due")
 ON_OVERDUE = _interested_in("on_overdue")
 
+# Getter by what the call is: repeated or waiting, and a program; most detectors concern only some calls
 FINISH_HOOKS: dict[tuple[bool, bool], Callable[[AgentDetectors], tuple[PatternDetector, ...]]] = {
     (repeated, program): attrgetter(
         *(
@@ -134,4 +134,3 @@ FINISH_HOOKS: dict[tuple[bool, bool], Callable[[AgentDetectors], tuple[PatternDe
     for repeated in (False, True)
     for program in (False, True)
 }
-"""Getter by what the call is: repeated or waiting, and a program; most detectors concern only some calls."""

@@ -10,11 +10,8 @@ from ..records import EventContext, PatternSighting
 from ..steps import MAY_HAVE_CHANGED, NEWS, PAUSED, WAITED, FinishedStep
 from .detector import FinishedCall, PatternDetector
 
-EMPTY_BYTES = 2
-"""Length of an empty text in JSON: such a result says nothing of what was done."""
-
-BARE_BYTES = 80
-"""A shorter result of a call that moves something on says no more than that it has done so."""
+EMPTY_BYTES = 2  # Length of an empty text in JSON: such a result says nothing of what was done
+BARE_BYTES = 80  # A shorter result of a call that moves something on says no more than that it has done so
 
 
 class RepetitiveCalls(PatternDetector, array_like=True):

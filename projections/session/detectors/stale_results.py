@@ -17,8 +17,7 @@ from ..shown_lines import MAX_ECHO_BYTES, MAX_NOTHING_BYTES, NO_LINES
 from ..steps import PAUSED, WAITED
 from .detector import FinishedCall, PatternDetector
 
-TELLING_BYTES = 12
-"""A shorter result is known only if the call before gave the same one."""
+TELLING_BYTES = 12  # A shorter result is known only if the call before gave the same one
 
 MAX_ANSWERS = 8
 MAX_ANSWERED_TOOLS = 16
@@ -27,8 +26,7 @@ _EXACT_SEARCHES = frozenset(
 )
 
 
-EACH_NAMED = 3
-"""Of requests that go through things by name and get one answer, one of so many counts."""
+EACH_NAMED = 3  # Of requests that go through things by name and get one answer, one of so many counts
 
 MAX_NAMED_BYTES = 300
 MAX_FRAMES = 8
@@ -95,13 +93,6 @@ class RereadDetector(PatternDetector, array_like=True):
     Ends with a read that brings news, or a new successful action. After the context was compacted everything is new.
 
     Known false alarms: a file that is read again on purpose, after something else was done with it outside of the session.
-
-    Attributes:
-        count: steps with such reads.
-        last: fingerprint of the result of the call before.
-        since_ms: start of the first of these reads, milliseconds.
-        frames: of the latest of them, as `frames_of`.
-        named: how many of them went through things by name.
     """
 
     pattern = PatternType.REREAD
@@ -115,13 +106,13 @@ class RereadDetector(PatternDetector, array_like=True):
     reported = 5
     ended_by_progress = True
 
-    count: int = 0
+    count: int = 0  # steps with such reads
     step: int = -1
-    last: int = 0
+    last: int = 0  # fingerprint of the result of the call before
     event_ids: list[str] = []
-    since_ms: int = 0
-    frames: list[int] = []
-    named: int = 0
+    since_ms: int = 0  # start of the first of these reads, milliseconds
+    frames: list[int] = []  # of the latest of them, as `frames_of`
+    named: int = 0  # how many of them went through things by name
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a result with news has reset the count."""
@@ -174,23 +165,17 @@ class RereadDetector(PatternDetector, array_like=True):
 
 
 class ToolAnswers(msgspec.Struct, array_like=True):
-    """Answers of one tool, or of one program of a shell.
-
-    Attributes:
-        answers: fingerprints of its latest different answers.
-        calls: fingerprints of the calls that gave known ones.
-        count: how often it gave a known answer to another request; an exact search that finds nothing counts half.
-        frames: of the latest of these requests, as `frames_of`.
-    """
+    """Answers of one tool, or of one program of a shell."""
 
     tool: str
-    answers: list[int]
-    calls: list[int]
+    answers: list[int]  # fingerprints of its latest different answers
+    calls: list[int]  # fingerprints of the calls that gave known ones
     event_ids: list[str]
     step: int = -1
+    # how often it gave a known answer to another request; an exact search that finds nothing counts half
     count: float = 0.0
     since_ms: int = 0
-    frames: list[int] = []
+    frames: list[int] = []  # of the latest of these requests, as `frames_of`
 
 
 class StagnationDetector(PatternDetector, array_like=True):
@@ -204,9 +189,6 @@ class StagnationDetector(PatternDetector, array_like=True):
     Ends with a new answer of the tool, or a new successful action.
 
     Known false alarms: a service that answers every request with the same sentence and does its work.
-
-    Attributes:
-        tools: the latest tools that answered, the one that answered last at the end.
     """
 
     pattern = PatternType.STAGNATION
@@ -220,7 +202,7 @@ class StagnationDetector(PatternDetector, array_like=True):
     reported = 10
     ended_by_progress = True
 
-    tools: list[ToolAnswers] = []
+    tools: list[ToolAnswers] = []  # the latest tools that answered, the one that answered last at the end
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a new answer has reset the count."""
@@ -312,9 +294,6 @@ class SelfAppending(PatternDetector, array_like=True):
     Ends with news, or a command that does not contain the one before.
 
     Known false alarms: a pipeline that is built step by step and so far only orders the same lines anew.
-
-    Attributes:
-        commands: the latest command of each tool.
     """
 
     pattern = PatternType.SELF_APPENDING
@@ -328,7 +307,7 @@ class SelfAppending(PatternDetector, array_like=True):
     reported = 11
     finishes = "programs"
 
-    commands: list[GrowingCommand] = []
+    commands: list[GrowingCommand] = []  # the latest command of each tool
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the command has stopped growing."""

@@ -18,7 +18,7 @@ import msgspec
 from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
 from ....schemas.vocabulary import CallStatus, PatternType
-from ...calls.errors import neutral_reason
+from ...calls.error_words import neutral_reason
 from ...calls.tool_class import asks_person, delegates
 from ..appended import is_appended
 from ..records import ActivePattern, CallRecord, EventContext, PatternSighting
@@ -28,28 +28,21 @@ from .talk import MonologueDetector
 MAX_OVERDUE = 16
 
 _SILENCE = 0
-_DURATION = 1
-"""Fingerprints of the two kinds of stalled turn."""
+_DURATION = 1  # Fingerprints of the two kinds of stalled turn
 
 
 class OverdueCall(msgspec.Struct, array_like=True):
-    """A call that is past its deadline and whose real finish may still come.
-
-    Attributes:
-        started_ms: start plus the time it waited for a person, milliseconds.
-        multiple: latest multiple of its deadline that was reported.
-        stated: whether the publisher stated the deadline.
-    """
+    """A call that is past its deadline and whose real finish may still come."""
 
     call_id: str
     event_id: str
     tool_name: str
     fingerprint: int
-    started_ms: int
+    started_ms: int  # start plus the time it waited for a person, milliseconds
     deadline_ms: int
-    multiple: int = 0
+    multiple: int = 0  # latest multiple of its deadline that was reported
     agent_id: str = ""
-    stated: bool = False
+    stated: bool = False  # whether the publisher stated the deadline
 
 
 class StalledCall(PatternDetector, array_like=True):
@@ -63,10 +56,6 @@ class StalledCall(PatternDetector, array_like=True):
 
     Known false alarms: a sub-agent that works for longer than ten minutes; of a batch that waits for one prompt each call
     is reported.
-
-    Attributes:
-        overdue: the latest of these calls.
-        ignored_before: calls begun before this time (milliseconds) were cut off: the user spoke, a turn began or ended.
     """
 
     pattern = PatternType.STALLED_CALL
@@ -82,7 +71,8 @@ class StalledCall(PatternDetector, array_like=True):
     reported = 15
     wants_action = True
 
-    overdue: list[OverdueCall] = []
+    overdue: list[OverdueCall] = []  # the latest of these calls
+    # calls begun before this time (milliseconds) were cut off: the user spoke, a turn began or ended
     ignored_before: int = 0
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
@@ -177,12 +167,6 @@ class StalledTurn(PatternDetector, array_like=True):
 
     Known false alarms: a model that thinks or writes a long file, for two to seven minutes, and a laptop that sleeps in
     the middle of a turn.
-
-    Attributes:
-        last_sign: id of the latest event of the conversation.
-        silent_since: start of the measured silence, milliseconds; 0 if none is measured.
-        silence_reported: latest multiple of the longest allowed silence that was reported.
-        duration_reported: latest multiple of the longest allowed turn that was reported.
     """
 
     pattern = PatternType.STALLED_TURN
@@ -203,10 +187,10 @@ class StalledTurn(PatternDetector, array_like=True):
     reported = 16
     wants_action = True
 
-    last_sign: str = ""
-    silent_since: int = 0
-    silence_reported: int = 0
-    duration_reported: int = 0
+    last_sign: str = ""  # id of the latest event of the conversation
+    silent_since: int = 0  # start of the measured silence, milliseconds; 0 if none is measured
+    silence_reported: int = 0  # latest multiple of the longest allowed silence that was reported
+    duration_reported: int = 0  # latest multiple of the longest allowed turn that was reported
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether an event of the conversation, or the end of the turn, has ended the stall."""

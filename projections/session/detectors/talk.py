@@ -18,8 +18,7 @@ from .detector import PatternDetector, SpokenText
 
 SHINGLE_WORDS = 4
 MIN_WORDS = 8
-MAX_TEXT_CHARS = 400
-"""Number of characters of a message that are compared with what was said before."""
+MAX_TEXT_CHARS = 400  # Number of characters of a message that are compared with what was said before
 
 
 class SaidWords(RecentHashes):
@@ -82,11 +81,6 @@ class MonologueDetector(PatternDetector, array_like=True):
 
     Known false alarms: several speakers under one agent id, who write one after another; answers to reports of background
     work that the publisher does not send (`input.received`).
-
-    Attributes:
-        spoken: messages since the last call.
-        event_ids: ids of the latest of them.
-        since_ms: time of the first of them, milliseconds.
     """
 
     pattern = PatternType.MONOLOGUE
@@ -102,9 +96,9 @@ class MonologueDetector(PatternDetector, array_like=True):
     wants_action = True
     ended_by_progress = True
 
-    spoken: int = 0
-    event_ids: list[str] = []
-    since_ms: int = 0
+    spoken: int = 0  # messages since the last call
+    event_ids: list[str] = []  # ids of the latest of them
+    since_ms: int = 0  # time of the first of them, milliseconds
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a call or an input has reset the count."""
@@ -144,13 +138,6 @@ class RestatedDetector(PatternDetector, array_like=True):
     Ends with a message that says something new, a call after the latest restatement, and anybody who speaks.
 
     Known false alarms: an orchestrator that hands the same instruction to one helper after another.
-
-    Attributes:
-        said: hashes of the sequences of words that were said and followed by a message.
-        count: restatements that were followed by a message.
-        latest_id: id of the latest message; empty if a call has followed it.
-        since_ms: time of the first restatement, milliseconds.
-        latest: words of that message.
     """
 
     pattern = PatternType.RESTATED
@@ -164,12 +151,13 @@ class RestatedDetector(PatternDetector, array_like=True):
     reported = 13
     wants_action = True
 
+    # hashes of the sequences of words that were said and followed by a message
     said: SaidWords = msgspec.field(default_factory=SaidWords)
-    count: int = 0
-    latest_id: str = ""
+    count: int = 0  # restatements that were followed by a message
+    latest_id: str = ""  # id of the latest message; empty if a call has followed it
     event_ids: list[str] = []
-    since_ms: int = 0
-    latest: LatestWords = _NO_WORDS
+    since_ms: int = 0  # time of the first restatement, milliseconds
+    latest: LatestWords = _NO_WORDS  # words of that message
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the count was reset."""

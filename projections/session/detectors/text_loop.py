@@ -16,25 +16,20 @@ from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, EventContext, PatternSighting
 from .detector import PatternDetector, SpokenText
 
-MAX_TEXT_BLOCKS = 64
-"""Maximum number of text blocks remembered, as digests."""
+MAX_TEXT_BLOCKS = 64  # Maximum number of text blocks remembered, as digests
 
+# Only the last characters of a longer message are read: a model that repeats itself does so until it is cut off
 MAX_TEXT_CHARS = 20_000
-"""Only the last characters of a longer message are read: a model that repeats itself does so until it is cut off."""
 
-MIN_BLOCK_CHARS = 20
-"""Shorter blocks ("Done.") are ignored. Characters."""
-
-CHUNK_CHARS = 50
-"""Number of last characters of a long block whose repeats are counted in it."""
+MIN_BLOCK_CHARS = 20  # Shorter blocks ("Done.") are ignored. Characters.
+CHUNK_CHARS = 50  # Number of last characters of a long block whose repeats are counted in it
 
 LONG_BLOCK_CHARS = 4 * CHUNK_CHARS
 MAX_REPEATS = 100
 
 _CODE = re.compile(r"^[^\S\n]*(```|~~~).*?(?:^[^\S\n]*\1|\Z)", re.MULTILINE | re.DOTALL)
 _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─━│┃┌├└╭╰═║]")
-_BREAK = re.compile(r"[.!?;:…。！？](?:\s+|$)|\n")
-"""End of a sentence, or of a line."""
+_BREAK = re.compile(r"[.!?;:…。！？](?:\s+|$)|\n")  # End of a sentence, or of a line
 
 
 class TextLoop(PatternDetector, array_like=True):
@@ -46,12 +41,6 @@ class TextLoop(PatternDetector, array_like=True):
     Ends with a message that repeats another text or none, with a result that brings news, and with anybody who speaks.
 
     Known false alarms: none seen.
-
-    Attributes:
-        said: number of occurrences by digest of the block, most recent last.
-        event_ids: ids of the latest messages that repeated a block.
-        since_ms: time of the first block, milliseconds.
-        repeated: digest of the block that the latest message repeated; 0 none.
     """
 
     pattern = PatternType.TEXT_LOOP
@@ -66,10 +55,10 @@ class TextLoop(PatternDetector, array_like=True):
     )
     ended_by_progress = True
 
-    said: dict[int, int] = {}
-    event_ids: list[str] = []
-    since_ms: int = 0
-    repeated: int = 0
+    said: dict[int, int] = {}  # number of occurrences by digest of the block, most recent last
+    event_ids: list[str] = []  # ids of the latest messages that repeated a block
+    since_ms: int = 0  # time of the first block, milliseconds
+    repeated: int = 0  # digest of the block that the latest message repeated; 0 none
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the latest message repeats a different block or none."""

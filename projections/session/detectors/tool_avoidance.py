@@ -40,9 +40,6 @@ class ToolAvoidance(PatternDetector, array_like=True):
     Ends with any call of the tool, whatever its result.
 
     Known false alarms: a tool whose name is an ordinary word.
-
-    Attributes:
-        named: the latest of these tools.
     """
 
     pattern = PatternType.TOOL_AVOIDANCE
@@ -54,7 +51,7 @@ class ToolAvoidance(PatternDetector, array_like=True):
     reported = 2
     wants_action = True
 
-    named: list[NamedTool] = []
+    named: list[NamedTool] = []  # the latest of these tools
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the tool has been called, or was dropped from the list."""

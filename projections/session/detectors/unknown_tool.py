@@ -6,7 +6,7 @@ The names may differ, and other calls may come in between.
 from __future__ import annotations
 
 from ....schemas.vocabulary import PatternType
-from ...calls.errors import is_unknown_tool
+from ...calls.error_words import is_unknown_tool
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, EventContext, PatternSighting
 from .detector import FinishedCall, PatternDetector
@@ -20,13 +20,6 @@ class UnknownTool(PatternDetector, array_like=True):
     Ends with a window of steps without such a call.
 
     Known false alarms: a tool whose search answers in the words of a client that knows no such tool.
-
-    Attributes:
-        calls: number of these steps.
-        step: number of the step counted last.
-        tools: names of the tools in the latest of these calls.
-        event_ids: ids of the latest of these calls.
-        since_ms: start of the first of these calls, milliseconds.
     """
 
     pattern = PatternType.UNKNOWN_TOOL
@@ -42,11 +35,11 @@ class UnknownTool(PatternDetector, array_like=True):
     reported = 7
     outgrown = True
 
-    calls: int = 0
-    step: int = 0
-    tools: list[str] = []
-    event_ids: list[str] = []
-    since_ms: int = 0
+    calls: int = 0  # number of these steps
+    step: int = 0  # number of the step counted last
+    tools: list[str] = []  # names of the tools in the latest of these calls
+    event_ids: list[str] = []  # ids of the latest of these calls
+    since_ms: int = 0  # start of the first of these calls, milliseconds
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether the count is zero."""

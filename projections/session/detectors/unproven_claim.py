@@ -36,8 +36,8 @@ _DOUBT = re.compile(
 )
 
 
+# A message that says what fails makes no false claim
 _FAILS = re.compile(r"\b(?:still|one|two|\d{1,4}|which|that|it) fails?\b|\bfailing\b|\bis red\b", re.IGNORECASE)
-"""A message that says what fails makes no false claim."""
 
 
 class UnprovenClaim(PatternDetector, array_like=True):
@@ -50,11 +50,6 @@ class UnprovenClaim(PatternDetector, array_like=True):
 
     Known false alarms: a check whose failure has nothing to do with the claim ("the unit tests pass; the build fails as
     before" is left out, for its doubt).
-
-    Attributes:
-        failed_check: the latest check, if it failed, in one line; else empty.
-        claimed: id of the message that claims it; empty if something was called since.
-        reported_claim: whether the claim was reported and not yet refuted.
     """
 
     pattern = PatternType.UNPROVEN_CLAIM
@@ -69,9 +64,9 @@ class UnprovenClaim(PatternDetector, array_like=True):
     reported = 14
     finishes = "programs"
 
-    failed_check: str = ""
-    claimed: str = ""
-    reported_claim: bool = False
+    failed_check: str = ""  # the latest check, if it failed, in one line; else empty
+    claimed: str = ""  # id of the message that claims it; empty if something was called since
+    reported_claim: bool = False  # whether the claim was reported and not yet refuted
 
     def is_over(self, active: ActivePattern, ctx: EventContext) -> bool:
         """Whether a check has passed since."""

@@ -9,7 +9,6 @@ import pytest
 from fixed_rules import TO_OPEN, Rules
 from recorded import lines_of, replayed
 from story import Story
-from trustfold.history.sessions.calls import CallVerdict, TimelineCall
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
 from trustfold.history.sessions.timeline import (
@@ -22,6 +21,7 @@ from trustfold.history.sessions.timeline import (
     TimelineMessage,
     timeline,
 )
+from trustfold.history.sessions.timeline_calls import CallVerdict, TimelineCall
 from trustfold.projections.topology import DECISION_TOPICS
 
 SEARCH = {"query": "flights"}
@@ -57,6 +57,7 @@ def test_each_call_says_what_became_of_it() -> None:
     story.finished(story.started("search"), "search", status="error", expected_failure=True, result="no match")
     story.finished(story.started("bash"), "bash", status="cancelled", result=None)
     story.finished(story.started("fetch"), "fetch", status="circuit_open", result=None)
+    story.finished(story.started("drop"), "drop", status="cancelled", result=None, error={"type": "BlockedByGuard"})
     story.finished(story.started("stat"), "stat", from_cache=True)
     asked = story.started("pay")
     story.event("permission.requested", call_id=asked, tool_name="pay")
@@ -71,6 +72,7 @@ def test_each_call_says_what_became_of_it() -> None:
         ("search", "answered"),
         ("bash", "cancelled"),
         ("fetch", "refused"),
+        ("drop", "refused"),
         ("stat", "cached"),
         ("pay", "denied"),
         ("wire", "waiting"),

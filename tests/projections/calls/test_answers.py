@@ -11,7 +11,7 @@ from fixed_rules import CallRules, Rules
 from story import Story
 from trustfold.projections.calls import keys
 from trustfold.projections.calls.classify import RawFailure, classify, failure_in_result, is_plain_answer
-from trustfold.projections.calls.errors import neutral_reason
+from trustfold.projections.calls.error_words import neutral_reason
 from trustfold.rules import calls
 from trustfold.rules.calls import ToolRules
 

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from story import Story
 from trustfold.projections.calls import classify as classification
-from trustfold.projections.calls import command_line, errors, tool_class
+from trustfold.projections.calls import command_line, error_words, tool_class
 from trustfold.projections.calls.classify import RawFailure, classify, failure_in_result
-from trustfold.projections.calls.errors import neutral_reason
+from trustfold.projections.calls.error_words import neutral_reason
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, result_fingerprint
 from trustfold.schemas.events import json_of
 from trustfold.schemas.vocabulary import FailureSeverity, ToolClass
@@ -293,7 +293,7 @@ def test_texts_in_place_of_error_types_are_not_kept() -> None:
     text = "It went wrong. " * 1000
     assert classify(RawFailure(type=text, code=text), status="error", dangerous=False) == "server_error"
     assert neutral_reason(text) == ""
-    before = [cached.cache_info().currsize for cached in (classification.by_type, errors._neutral_reason)]
+    before = [cached.cache_info().currsize for cached in (classification.by_type, error_words._neutral_reason)]
     classify(RawFailure(type=text + "1", code=text + "1"), status="error", dangerous=False)
     neutral_reason(text + "1")
-    assert [cached.cache_info().currsize for cached in (classification.by_type, errors._neutral_reason)] == before
+    assert [cached.cache_info().currsize for cached in (classification.by_type, error_words._neutral_reason)] == before

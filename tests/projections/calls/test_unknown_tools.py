@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trustfold.projections.calls.errors import is_unknown_tool
+from trustfold.projections.calls.error_words import is_unknown_tool
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
-from trustfold.projections.fleet.state import (
+from trustfold.projections.fleet.fleet_state import (
     BehaviourCounts,
     count_behaviour,
     is_publication_due,

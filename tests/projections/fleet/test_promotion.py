@@ -10,6 +10,7 @@ from story import Story
 from trustfold.guard.request import GuardedCall
 from trustfold.guard.state_cache import StateView
 from trustfold.guard.tools import ToolRegistration
+from trustfold.projections.fleet.fleet_state import MAX_PLACES, DistrustedWorkspace, UserTrust
 from trustfold.projections.fleet.promotion import (
     STATES,
     TRANSITIONS,
@@ -18,7 +19,6 @@ from trustfold.projections.fleet.promotion import (
     move,
     promote_or_demote,
 )
-from trustfold.projections.fleet.state import MAX_PLACES, DistrustedWorkspace, UserTrust
 from trustfold.schemas.standings import ToolStanding
 from trustfold.schemas.vocabulary import RecoveryMode, TrustState, TrustTrigger
 

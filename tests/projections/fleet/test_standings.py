@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from story import Story
-from trustfold.projections.tool.state import MAX_USERS
+from trustfold.projections.tool.tool_state import MAX_USERS
 from trustfold.schemas.standings import Standing, ToolStanding
 
 

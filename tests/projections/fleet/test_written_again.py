@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, events_and_orders
 from trustfold.projections.emitter import StageOutput
-from trustfold.projections.fleet.stage import FleetStage
-from trustfold.projections.fleet.state import FleetState
+from trustfold.projections.fleet.fleet_stage import FleetStage
+from trustfold.projections.fleet.fleet_state import FleetState
 from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.processor import StageProcessor
 from trustfold.schemas.standings import Standing

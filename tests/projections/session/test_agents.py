@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 from story import Story
-from trustfold.projections.session.state import MAX_AGENTS
+from trustfold.projections.session.session_state import MAX_AGENTS
 
 
 def works_as(story: Story, agent: str | None, tool: str = "query_db", *, n: int = 1, result: str = "same") -> None:

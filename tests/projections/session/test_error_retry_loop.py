@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
+from trustfold.guard.privacy import PrivacyFilter
 from trustfold.rules.rules import SeverityLadder
 
 TEST = ("bash", {"command": "pytest -q"})
@@ -76,6 +77,16 @@ def test_another_text_caps_it_at_moderate() -> None:
         story.fails("query_db", {"q": 1}, message=f"cannot reach {word}")
     assert story.found("error_retry_loop") == [("minor", 3), ("moderate", 4)]
     assert "interrupt" not in {kind for _, kind in story.nudges()}
+
+
+def test_texts_that_a_guard_withheld_are_told_apart_by_their_digests() -> None:
+    """Different failures never stop the run; the same one does."""
+    story, same = Story(), Story()
+    for word in "alpha beta gamma delta epsilon zeta eta theta".split():
+        story.fails("query_db", {"q": 1}, message=PrivacyFilter().message(f"cannot reach {word}", {}))
+        same.fails("query_db", {"q": 1}, message=PrivacyFilter().message("cannot reach db", {}))
+    assert story.found("error_retry_loop") == [("minor", 3), ("moderate", 4)]
+    assert same.found("error_retry_loop") == [("minor", 3), ("moderate", 4), ("severe", 6)]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from story import Story
 from trustfold.projections.session.detectors import registry
 from trustfold.projections.session.detectors.detector import PatternDetector
 from trustfold.projections.session.detectors.registry import KINDS
-from trustfold.projections.session.state import SessionState
+from trustfold.projections.session.session_state import SessionState
 from trustfold.rules.behaviour import PLACEHOLDERS, check_template, filled
 from trustfold.rules.rules import BehaviourRules, SeverityLadder
 from trustfold.schemas.vocabulary import PatternType

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.session.executions import is_beyond, limits_of, spent_by
 from trustfold.projections.session.records import MAX_OVERRIDES, GuaranteeRecord
-from trustfold.projections.session.state import SessionState
+from trustfold.projections.session.session_state import SessionState
 
 TOOL = "llm_query"
 WARNED, VIOLATED = "guarantee.warned", "guarantee.violated"

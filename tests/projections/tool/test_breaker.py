@@ -9,7 +9,7 @@ import pytest
 from fixed_rules import TO_OPEN, BreakerPolicy, BreakerRules, Rules, TrustRules
 from story import Story
 from trustfold.projections.tool import breaker
-from trustfold.projections.tool.state import BreakerRecord
+from trustfold.projections.tool.tool_state import BreakerRecord
 from trustfold.rules.rules import EscalationPatch
 from trustfold.schemas.vocabulary import BreakerState, BreakerTrigger
 

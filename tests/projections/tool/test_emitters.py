@@ -8,7 +8,7 @@ from fixed_rules import Rules, TrustRules
 from story import Story
 from trustfold.projections.emitter import OutputEmitter
 from trustfold.projections.tool import emitters
-from trustfold.projections.tool.state import ToolFold, ToolState, TrustRecord
+from trustfold.projections.tool.tool_state import ToolFold, ToolState, TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.outcomes import US
 from trustfold.schemas.vocabulary import TrustState

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.tool.models import better_model, standing
-from trustfold.projections.tool.state import MAX_MODEL_KEYS, MAX_MODELS, KeyProfile, ToolState
+from trustfold.projections.tool.tool_state import MAX_MODEL_KEYS, MAX_MODELS, KeyProfile, ToolState
 from trustfold.schemas.vocabulary import FailureSeverity, ModelSwitchStrategy
 
 TOOL = "http_request"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.scenario import content_words, name_words
-from trustfold.projections.tool import quality
-from trustfold.projections.tool.state import MAX_SCENARIOS, MAX_WORDS, ToolState
+from trustfold.projections.tool import quality_score
+from trustfold.projections.tool.tool_state import MAX_SCENARIOS, MAX_WORDS, ToolState
 from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.vocabulary import FailureSeverity, QualitySeverity
 
@@ -377,7 +377,7 @@ def test_a_score_stays_between_nothing_and_what_was_registered(
 def test_later_failures_never_cost_less(severity: QualitySeverity, failures: int) -> None:
     """The surcharge only grows."""
     rules = QualityRules()
-    assert quality.cost(severity, failures + 1, rules) >= quality.cost(severity, failures, rules)
+    assert quality_score.cost(severity, failures + 1, rules) >= quality_score.cost(severity, failures, rules)
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from fixed_rules import BreakerRules, DefaultRule, Rules, TrustRules
 from story import Story
 from trustfold.projections.tool import trust
-from trustfold.projections.tool.state import TrustRecord
+from trustfold.projections.tool.tool_state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.vocabulary import FailureSeverity, RecoveryMode, TrustState, TrustTrigger
 

@@ -23,8 +23,8 @@ from kafka_run import consumer, settings_for, start_worker, stop_worker
 from prometheus_client.parser import text_string_to_metric_families
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import RuleSet
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.lag import lag_of
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.durable_broker, pytest.mark.timeout(400)]

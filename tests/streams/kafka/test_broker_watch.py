@@ -11,7 +11,7 @@ from aiokafka import errors
 from trustfold.errors import ConfigError
 from trustfold.streams.kafka.broker_watch import READ, WRITE, BrokerWatch
 from trustfold.streams.kafka.faults import describe, is_expected, is_passing
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topic_metadata import TopicDescription
 
 NAME = "trustfold.events"

@@ -10,8 +10,8 @@ from faust.types import TP
 from trustfold.streams.kafka.backpressure import PartitionTenure
 from trustfold.streams.kafka.changelog import PartitionFenced
 from trustfold.streams.kafka.checkpoint import CheckpointSuperseded, CheckpointWriter, LostGroup
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
 from trustfold.streams.kafka.task import PROGRESS_KEY, PartitionTask
 

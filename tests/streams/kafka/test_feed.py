@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from trustfold.errors import ConfigError
 from trustfold.streams.kafka import feed
 from trustfold.streams.kafka.feed import ALL, TopicFeed
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 
 
 class Cluster:

@@ -25,10 +25,10 @@ from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.backpressure import PartitionTenure
 from trustfold.streams.kafka.engine import WorkerEngine, _reason
 from trustfold.streams.kafka.health import STUCK_S, alive, probe_of, ready
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
 from trustfold.streams.kafka.metrics import BoundedHistogram, LaneMetrics
 from trustfold.streams.kafka.monitor import EngineMonitor
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.stages import KafkaTopology
 from trustfold.streams.probe_server import ProbeServer
 from waiting import wait_until

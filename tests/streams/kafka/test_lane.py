@@ -13,12 +13,12 @@ from trustfold.errors import ConfigError
 from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.backpressure import POLLS, FoldUnit, LaneGate, PartitionBatch, PartitionTenure
 from trustfold.streams.kafka.engine import LostBatch, WorkerEngine
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.lane import BatchConsumer
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.order import MergeOrder
 from trustfold.streams.kafka.records import bounded
 from trustfold.streams.kafka.recovery import BulkRecovery
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.stages import KafkaTopology
 
 EVENTS = TP("trustfold.events", 0)

@@ -8,8 +8,8 @@ from trustfold.streams.kafka.backpressure import PartitionTenure
 from trustfold.streams.kafka.changelog import PartitionFenced
 from trustfold.streams.kafka.checkpoint import LostGroup
 from trustfold.streams.kafka.engine import WorkerEngine
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.stages import KafkaTopology
 
 REFUSALS = [PartitionFenced("claimed by another worker"), LostGroup("no member any more")]

@@ -7,9 +7,9 @@ import pytest
 from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, MergeOrder, commit_note, read_note
 from trustfold.streams.kafka.outputs import ORDER_TIME
-from trustfold.streams.kafka.settings import KafkaSettings
 
 EVENTS = [TP("events", number) for number in range(3)]
 OUTCOMES = TP("outcomes", 0)

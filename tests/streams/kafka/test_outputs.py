@@ -9,10 +9,10 @@ from aiokafka.errors import KafkaTimeoutError
 from aiokafka.partitioner import DefaultPartitioner
 from counting import StageOutput
 from faust.types import TP
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.outputs import FUTURE_LIMIT_MS, ORDER_TIME, OutputWriter, partition_of, record_time
 from trustfold.streams.kafka.outputs_in_flight import OutputsInFlight
-from trustfold.streams.kafka.settings import KafkaSettings
 
 
 class Producer:

@@ -9,8 +9,8 @@ import pytest
 from aiokafka import TopicPartition
 from trustfold.errors import ConfigError
 from trustfold.streams.kafka.changelog import CLAIM_KEY, ChangelogPartitions, PartitionFenced, epoch_headers
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
 from trustfold.streams.kafka.task import PartitionTask
 

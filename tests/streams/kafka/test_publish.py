@@ -11,9 +11,9 @@ from counting import TOPOLOGY
 from lane_harness import LaneHarness
 from trustfold.errors import ConfigError, EventRejected
 from trustfold.schemas.codec import rfc3339
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.outputs import partition_of
 from trustfold.streams.kafka.publish import RecordTimes, publish, record_key
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import TimeLimits, create_topics, find_differences, keep_events, time_limits
 
 

@@ -17,7 +17,7 @@ from broker_kit import Broker
 from kafka_run import Written, consumer, environment, follow, prepare, settings_for
 from scenarios import cli_command_failures
 from trustfold.projections.topology import STAGE_OF_TOPIC
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 from warm_process import WarmProcess

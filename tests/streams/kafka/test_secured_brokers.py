@@ -20,7 +20,7 @@ from recent_events import recent_events
 from secured_kafka import SecuredKafka, secured_kafka
 from trustfold.cli.main import main
 from trustfold.streams.kafka.acls import RolePrincipals, acls
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from waiting import wait_until
 from warm_process import WarmProcess
 

@@ -7,8 +7,8 @@ import faust
 import pytest
 from trustfold.errors import ConfigError
 from trustfold.schemas.topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX
+from trustfold.streams.kafka.kafka_settings import ENVIRONMENT, KafkaSettings
 from trustfold.streams.kafka.security import BrokerSecurity
-from trustfold.streams.kafka.settings import ENVIRONMENT, KafkaSettings
 
 
 def test_defaults_are_those_of_the_catalogue() -> None:

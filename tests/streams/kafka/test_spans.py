@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from trustfold.errors import ConfigError
 from trustfold.streams.kafka.backpressure import PartitionBatch
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.spans import WorkerSpans
 
 LOW, HIGH = "0af7651916cd43dd0448eb211c80319c", "0af7651916cd43ddf448eb211c80319c"

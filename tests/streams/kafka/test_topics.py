@@ -11,7 +11,7 @@ from broker_kit import Broker
 from counting import TOPOLOGY
 from trustfold.errors import ConfigError
 from trustfold.schemas.topics import TOPICS
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import (
     CHANGELOG_CONFIG,
     TopicDifference,

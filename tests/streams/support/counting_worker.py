@@ -5,7 +5,7 @@ import sys
 from counting import TOPOLOGY
 from trustfold.cli.clients.kafka_log import reaching_kafka
 from trustfold.errors import TrustfoldError
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.worker import run_worker
 
 if __name__ == "__main__":

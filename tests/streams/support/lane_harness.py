@@ -22,7 +22,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError
 from counting import STATE, TOPOLOGY, State
 from trustfold.streams.kafka.changelog import EpochFilter
-from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.store import OWN
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until

@@ -15,8 +15,8 @@ import pytest
 from trustfold.history.reports import BY_NAME
 from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.feed import FollowedRecord
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.lag import WorkersLag
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.web.dashboard import current_state, kafka_source, recorded_events
 from trustfold.web.dashboard.history_answers import HistoryArchive, QuestionUnanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource

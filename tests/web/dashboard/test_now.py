@@ -20,8 +20,8 @@ from trustfold.schemas.public_state import PublicState
 from trustfold.streams.embedded.sign_in import RoleTokens
 from trustfold.web.dashboard.current_state import MAX_KEPT, OutputRecord, StateBoard
 from trustfold.web.dashboard.embedded_source import EmbeddedSource
+from trustfold.web.dashboard.incident_ranking import IncidentRanking
 from trustfold.web.dashboard.now import PAGE_ROWS, NowQuery, now_page
-from trustfold.web.dashboard.ranking import IncidentRanking
 from trustfold.web.dashboard.render import clock
 from trustfold.web.dashboard.tool import states_of
 

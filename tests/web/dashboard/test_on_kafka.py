@@ -21,8 +21,8 @@ from dashboard_kit import failures, now_page, order
 from local_kafka import LocalKafka
 from trustfold.errors import TrustfoldError
 from trustfold.schemas.commands import TrustReset
+from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.publish import publish
-from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from trustfold.web.dashboard import kafka_source
 from trustfold.web.dashboard.kafka_source import KafkaSource

@@ -13,8 +13,8 @@ from story import Story
 from trustfold.history import catalogue
 from trustfold.history.catalogue import connect
 from trustfold.history.charts import objects
-from trustfold.history.errors import HistoryError
 from trustfold.history.filters import EVERYTHING, HistoryFilters
+from trustfold.history.history_error import HistoryError
 from trustfold.history.queries import ask
 from trustfold.history.reports import BY_NAME
 from trustfold.web.dashboard.history_answers import HistoryArchive

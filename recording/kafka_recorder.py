@@ -25,35 +25,27 @@ from aiokafka.errors import (
 )
 
 from ..errors import ConfigError, TrustfoldError
-from ..history.errors import HistoryError, HistoryFull, HistoryTaken
 from ..history.files import claim, kafka_source
+from ..history.history_error import HistoryError, HistoryFull, HistoryTaken
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import PartitionRecorder, Place
 from ..streams.kafka.access import RIGHTS_ERRORS, hidden_topics_error
 from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
+from ..streams.kafka.kafka_settings import KafkaSettings
 from ..streams.kafka.records import connected_admin, ended
-from ..streams.kafka.settings import KafkaSettings
 from ..streams.kafka.topic_metadata import ClusterDescription, TopicDescription
 from ..streams.kafka.topic_metadata import describe as describe_topics
 from .status import LOOP_STUCK_S, RecordingStatus
 
 POLL_MS = 500
-POLL_RECORDS = 2000
-"""Records processed at once: 40 ms of work, so that heartbeats are never late."""
-
-RETRY_S = 2.0
-"""Seconds between two attempts while the disk is full."""
-
-TAKE_S = 0.5
-"""Seconds between two attempts while another process still owns a partition."""
+POLL_RECORDS = 2000  # Records processed at once: 40 ms of work, so that heartbeats are never late
+RETRY_S = 2.0  # Seconds between two attempts while the disk is full
+TAKE_S = 0.5  # Seconds between two attempts while another process still owns a partition
 
 TIDY_S = 300.0
-TICK_S = 1.0
-"""Seconds between two updates of the liveness status."""
-
-LEAVE_S = 3.0
-"""Longest time in seconds for leaving the group."""
+TICK_S = 1.0  # Seconds between two updates of the liveness status
+LEAVE_S = 3.0  # Longest time in seconds for leaving the group
 
 T = TypeVar("T")
 
@@ -176,11 +168,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                     await self._consumer.stop()
 
     def _check_ids(self, cluster: ClusterDescription) -> None:
-        """Compare the topics' ids with those of the recorded topics; brokers before 2.8 have none.
-
-        Raises:
-            ConfigError: a topic was created again; its offsets would be taken for recorded.
-        """
+        """Compare the topics' ids with those of the recorded topics; brokers before 2.8 have none."""
         for name, topic in cluster.topics.items():
             made = topic.topic_id.hex() if topic.topic_id is not None else ""
             if made and claim(self._recorder.root, made, f".topic-{self._names[name]}") != made:
@@ -376,11 +364,7 @@ def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> C
 
 
 async def _described(settings: KafkaSettings, topics: list[str]) -> ClusterDescription:
-    """Description of the cluster and of topics (real names); waits until every partition has a leader.
-
-    Raises:
-        ConfigError: a topic does not exist, or is not visible to this user.
-    """
+    """Description of the cluster and of topics (real names); waits until every partition has a leader."""
     async with connected_admin(settings) as admin:
         while True:
             cluster = await describe_topics(admin._client, topics)  # noqa: SLF001 - aiokafka has no public API for it

@@ -11,83 +11,53 @@ from ...schemas.standings import ModelBehaved
 from ...schemas.vocabulary import TrustState
 from ..stage import KeyState
 
-MAX_PLACES = 64
-"""Workspaces kept per user and tool; beyond that the least recently updated one is dropped."""
+MAX_PLACES = 64  # Workspaces kept per user and tool; beyond that the least recently updated one is dropped
 
 
 class DistrustedWorkspace(msgspec.Struct, array_like=True):
-    """Workspace in which the tool is not trusted.
+    """Workspace in which the tool is not trusted."""
 
-    Attributes:
-        calls: calls in the window, as last reported.
-        failures: of these, the failed ones.
-        reported_at: time of that report, milliseconds.
-        cause: id of the causing input event.
-    """
-
-    calls: int
-    failures: int
-    reported_at: int
-    cause: str
+    calls: int  # calls in the window, as last reported
+    failures: int  # of these, the failed ones
+    reported_at: int  # time of that report, milliseconds
+    cause: str  # id of the causing input event
 
 
 class UserTrust(msgspec.Struct, array_like=True):
-    """A user's trust in one tool, service or command over all workspaces.
-
-    Attributes:
-        subject: trust key of what is not a tool as a whole; empty for a tool.
-        state: trusted or escalated.
-        places: untrusted workspaces, by id.
-        escalated_at: start of the escalation, milliseconds.
-        expires_at: expiry of the escalation, milliseconds.
-        watermark: reports up to this time count for no further promotion, as an escalation by them has expired.
-    """
+    """A user's trust in one tool, service or command over all workspaces."""
 
     user_id: str
     tool_name: str
-    state: TrustState = TrustState.TRUSTED
-    places: dict[str, DistrustedWorkspace] = {}
-    escalated_at: int = 0
-    expires_at: int = 0
-    watermark: int = 0
-    subject: str = ""
+    state: TrustState = TrustState.TRUSTED  # trusted or escalated
+    places: dict[str, DistrustedWorkspace] = {}  # untrusted workspaces, by id
+    escalated_at: int = 0  # start of the escalation, milliseconds
+    expires_at: int = 0  # expiry of the escalation, milliseconds
+    watermark: int = 0  # reports up to this time count for no further promotion, as an escalation by them has expired
+    subject: str = ""  # trust key of what is not a tool as a whole; empty for a tool
 
 
 class BehaviourCounts(msgspec.Struct, array_like=True):
-    """Counts of a model's behaviour: sums, which do not depend on the order of sessions.
-
-    Attributes:
-        pattern_counts: streaks detected, by pattern.
-        false_alarms: nudges reported as false alarms, by pattern.
-        nudges_judged: nudges with a verdict.
-        published_turns: turns in the published profile.
-        published_counts: sum of all other counts in the published profile.
-    """
+    """Counts of a model's behaviour: sums, which do not depend on the order of sessions."""
 
     model: str
     turns: int = 0
     stalled_turns: int = 0
-    pattern_counts: dict[str, int] = {}
+    pattern_counts: dict[str, int] = {}  # streaks detected, by pattern
     nudges_sent: int = 0
     nudges_effective: int = 0
-    false_alarms: dict[str, int] = {}
-    published_turns: int = 0
-    published_counts: int = 0
-    nudges_judged: int = 0
+    false_alarms: dict[str, int] = {}  # nudges reported as false alarms, by pattern
+    published_turns: int = 0  # turns in the published profile
+    published_counts: int = 0  # sum of all other counts in the published profile
+    nudges_judged: int = 0  # nudges with a verdict
 
 
 class FleetState(KeyState):
-    """State of one key of the fleet stage.
+    """State of one key of the fleet stage."""
 
-    Attributes:
-        origins: origin of the last folded standing, per source topic and partition of the writing stage.
-        user: set where the key is a user's tool.
-        model: set where the key is a model.
-    """
-
+    # origin of the last folded standing, per source topic and partition of the writing stage
     origins: dict[str, int] = {}
-    user: UserTrust | None = None
-    model: BehaviourCounts | None = None
+    user: UserTrust | None = None  # set where the key is a user's tool
+    model: BehaviourCounts | None = None  # set where the key is a model
 
 
 PART = 20

@@ -18,23 +18,17 @@ from ...errors import ConfigError, TrustfoldError
 from ...security.private_files import make_directory
 from .engine_client import EngineClient
 
-ANSWER_S = 2.0
-"""Seconds within which a healthy engine answers."""
+ANSWER_S = 2.0  # Seconds within which a healthy engine answers
 
 _POLL_S = 0.05
 
 
 @dataclass(slots=True)
 class EngineThread:
-    """A running engine.
+    """A running engine."""
 
-    Attributes:
-        url: address of its HTTP server.
-        process: the process, if this guard started it.
-    """
-
-    url: str
-    process: subprocess.Popen[bytes] | None = None
+    url: str  # address of its HTTP server
+    process: subprocess.Popen[bytes] | None = None  # the process, if this guard started it
 
     def stop(self) -> None:
         """Stop the process if this guard started it; acknowledged events are in its store."""

@@ -29,46 +29,28 @@ K = TypeVar("K", bound=PublicState)
 
 
 class TargetRights(NamedTuple):
-    """Rights of a command at a target.
+    """Rights of a command at a target."""
 
-    Attributes:
-        token: the publishers' token.
-        operator_token: the operator's token.
-        refusal: why the command may give no orders; empty if the target decides that.
-    """
-
-    token: str = ""
-    operator_token: str = ""
-    refusal: str = ""
+    token: str = ""  # the publishers' token
+    operator_token: str = ""  # the operator's token
+    refusal: str = ""  # why the command may give no orders; empty if the target decides that
 
     def check_order(self) -> None:
-        """Refuse an order that this command may not give.
-
-        Raises:
-            TrustfoldError: it may give none; the message says why.
-        """
+        """Refuse an order that this command may not give."""
         if self.refusal:
             raise TrustfoldError(self.refusal)
 
 
-NO_RIGHTS = TargetRights()
-"""Of a command without tokens: the server decides."""
+NO_RIGHTS = TargetRights()  # Of a command without tokens: the server decides
 
 
 class ServerIdentity(msgspec.Struct):
-    """Which server answers; empty texts for one of an earlier version.
+    """Which server answers; empty texts for one of an earlier version."""
 
-    Attributes:
-        version: of trustfold.
-        installation: folder of its package.
-        store: file of its store.
-        since: when it started.
-    """
-
-    version: str = ""
-    installation: str = ""
-    store: str = ""
-    since: str = ""
+    version: str = ""  # of trustfold
+    installation: str = ""  # folder of its package
+    store: str = ""  # file of its store
+    since: str = ""  # when it started
 
     @property
     def is_this(self) -> bool:
@@ -76,26 +58,18 @@ class ServerIdentity(msgspec.Struct):
         return (self.version, self.installation) == (__version__, str(INSTALLATION))
 
 
-LAST = "last"
-"""In place of a session's id: the one that was heard last."""
+LAST = "last"  # In place of a session's id: the one that was heard last
 
 
 class ServerInfo(NamedTuple):
-    """The server that a target reads, or that runs over the store that it reads.
+    """The server that a target reads, or that runs over the store that it reads."""
 
-    Attributes:
-        url: its address.
-        about: what it says of itself; None if it does not answer.
-        agents: number of hooks (`hooks`), time of the last one (`last_time`) and whether it was answered (`shadow`), by
-            agent.
-        said: latest answers to hooks.
-        paused: reason of the pause by session, of each session of an agent; empty for one that works on.
-    """
-
-    url: str
-    about: ServerIdentity | None = None
+    url: str  # its address
+    about: ServerIdentity | None = None  # what it says of itself; None if it does not answer
+    # number of hooks (`hooks`), time of the last one (`last_time`) and whether it was answered (`shadow`), by agent
     agents: dict[str, Record] = {}
-    said: Sequence[Record] = ()
+    said: Sequence[Record] = ()  # latest answers to hooks
+    # reason of the pause by session, of each session of an agent; empty for one that works on
     paused: dict[str, str] = {}
 
     def named(self, session: str) -> str:
@@ -108,27 +82,17 @@ class ServerInfo(NamedTuple):
 
 
 class StateRecord(NamedTuple, Generic[S_co]):
-    """Record of the `state` topic: the public state of one key.
+    """Record of the `state` topic: the public state of one key."""
 
-    Attributes:
-        record: as received, with fields of later versions; printed by `--json`.
-        state: decoded; None if a later version wrote it in a form unknown here.
-    """
-
-    record: Record
-    state: S_co
+    record: Record  # as received, with fields of later versions; printed by `--json`
+    state: S_co  # decoded; None if a later version wrote it in a form unknown here
 
 
 class DecisionRecord(NamedTuple):
-    """Record of an output topic.
+    """Record of an output topic."""
 
-    Attributes:
-        record: as received, with fields of later versions; printed by `--json`.
-        decision: decoded; None if a later version wrote it in a form unknown here.
-    """
-
-    record: Record
-    decision: Decision | None
+    record: Record  # as received, with fields of later versions; printed by `--json`
+    decision: Decision | None  # decoded; None if a later version wrote it in a form unknown here
 
     @property
     def line(self) -> DecisionLine:
@@ -137,19 +101,12 @@ class DecisionRecord(NamedTuple):
 
 
 class StateOverview(NamedTuple):
-    """All states that differ from their default.
+    """All states that differ from their default."""
 
-    Attributes:
-        records: records of the `state` topic.
-        recovery_mode: `auto` or `ask`; None if unknown at the source.
-        fault: why the newest rules file is not used; None if it is used, or if unknown at the source.
-        unfolded: why the states may be old: events wait to be folded; empty if they do not, or if unknown at the
-            source.
-    """
-
-    records: list[StateRecord[PublicState | None]]
-    recovery_mode: str | None
-    fault: str | None = None
+    records: list[StateRecord[PublicState | None]]  # records of the `state` topic
+    recovery_mode: str | None  # `auto` or `ask`; None if unknown at the source
+    fault: str | None = None  # why the newest rules file is not used; None if it is used, or if unknown at the source
+    # why the states may be old: events wait to be folded; empty if they do not, or if unknown at the source
     unfolded: str = ""
 
     @property
@@ -171,74 +128,46 @@ class SettingsOwner(NamedTuple):
 
 
 class KnownSettings(NamedTuple):
-    """Settings read from a target.
+    """Settings read from a target."""
 
-    Attributes:
-        base: rules that the levels override.
-        levels: the settings of each level.
-        unknown: which settings the target cannot report, as text; empty if none.
-        fault: why the newest rules file is not used; None if it is.
-    """
-
-    base: RuleSet
-    levels: Levels
-    unknown: str = ""
-    fault: str | None = None
+    base: RuleSet  # rules that the levels override
+    levels: Levels  # the settings of each level
+    unknown: str = ""  # which settings the target cannot report, as text; empty if none
+    fault: str | None = None  # why the newest rules file is not used; None if it is
 
 
 class ReloadResult(NamedTuple):
-    """Result of reloading rules and policies.
+    """Result of reloading rules and policies."""
 
-    Attributes:
-        taken: whether they are in force now.
-        files: names of the files read.
-        fault: why they are not; None if they are.
-    """
-
-    taken: bool
-    files: list[str]
-    fault: str | None
+    taken: bool  # whether they are in force now
+    files: list[str]  # names of the files read
+    fault: str | None  # why they are not; None if they are
 
 
 class LetterState(StrEnum):
     """State of a dead letter."""
 
     OPEN = "open"
-    CLAIMED = "claimed"
-    """Another process is republishing it."""
-    INTERRUPTED = "interrupted"
-    """A process that was republishing it ended before it recorded that it had sent it."""
+    CLAIMED = "claimed"  # Another process is republishing it
+    INTERRUPTED = "interrupted"  # A process that was republishing it ended before it recorded that it had sent it
     REPUBLISHED = "republished"
 
 
 class ListedLetter(NamedTuple):
-    """A dead letter.
+    """A dead letter."""
 
-    Attributes:
-        ref: its identifier at the source, used for republishing.
-        body: the record.
-        state: whether it has been republished.
-    """
-
-    ref: str
-    body: Record
-    state: LetterState = LetterState.OPEN
+    ref: str  # its identifier at the source, used for republishing
+    body: Record  # the record
+    state: LetterState = LetterState.OPEN  # whether it has been republished
 
 
 class RepublishResult(NamedTuple):
-    """Result of republishing records.
+    """Result of republishing records."""
 
-    Attributes:
-        sent: number of records sent.
-        failed: number of those that became dead letters again; None if not known yet.
-        before: number already republished by another process.
-        claimed: number that another process is republishing.
-    """
-
-    sent: int
-    failed: int | None = None
-    before: int = 0
-    claimed: int = 0
+    sent: int  # number of records sent
+    failed: int | None = None  # number of those that became dead letters again; None if not known yet
+    before: int = 0  # number already republished by another process
+    claimed: int = 0  # number that another process is republishing
 
 
 class DeploymentClient(Protocol):

@@ -24,46 +24,42 @@ from threading import Lock
 import duckdb
 
 from .catalogue import ADDED, OF_CALLS, RowQueries, install, transaction
-from .errors import unreadable
 from .files import DataFile, counted, data_files
 from .filters import EVERYTHING, HistoryFilters
+from .history_error import unreadable
 from .older_calls import of_events, older_calls
 from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
 log = logging.getLogger(__name__)
 
-MOST_ROWS = 20_000_000
-"""Maximum records loaded, about 0.9 GB; a longer history is read from its files."""
-
-AT_A_TIME = 500_000
-"""Records loaded before they are compressed; until then each takes about 400 bytes."""
-
-LIMIT = "3GB"
-"""Memory limit of all tables and queries."""
+MOST_ROWS = 20_000_000  # Maximum records loaded, about 0.9 GB; a longer history is read from its files
+AT_A_TIME = 500_000  # Records loaded before they are compressed; until then each takes about 400 bytes
+LIMIT = "3GB"  # Memory limit of all tables and queries
 
 _COUNTS = "fault IS NULL AND repeated IS NOT TRUE"
 
 _PLACE = '("partition", "offset")'
 _PERMISSION = "coalesce(type IN ('permission.requested', 'permission.resolved'), false)"
 
+# Conditions on events by table; each event is in exactly one
 _TABLES = {
     "closings": "appended IS NOT NULL",
     "uncounted": f"NOT ({_COUNTS}) AND appended IS NULL",
     "noted_others": f"{_PERMISSION} AND {_COUNTS} AND appended IS NULL",
     "others": f"NOT {_PERMISSION} AND {_COUNTS} AND appended IS NULL",
 }
-"""Conditions on events by table; each event is in exactly one."""
 
 _IS_CALL = "outcome IS NOT NULL AND repeated IS NOT TRUE"
+# Likewise on records of calls and what stands in their topic beside them
 _CALL_TABLES = {
     "calls": f"{_IS_CALL} AND {_PLACE} NOT IN (FROM noted)",
     "noted_calls": f"{_IS_CALL} AND {_PLACE} IN (FROM noted)",
     "messages": f"NOT ({_IS_CALL})",
 }
-"""Likewise on records of calls and what stands in their topic beside them."""
 
 _COUNTED = {"fault": "NULL", "repeated": "NULL", "appended": "NULL"}
 
+# Columns with one value in all rows of a table, and that value, so that queries for another value skip the table
 _ALWAYS = {
     "uncounted": {"appended": "NULL"},
     "noted_others": _COUNTED,
@@ -72,22 +68,21 @@ _ALWAYS = {
     "noted_calls": {"fault": "NULL", "repeated": "NULL"},
     "messages": {"outcome": "NULL"},
 }
-"""Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 
+# Condition on calls that somebody was asked about, or that equal one of their session that failed
 _OF_PAIRS = (
     "(coalesce((session_id, call_id) IN (SELECT session_id, call_id FROM {asked}), false) OR "
     "coalesce((session_id, call_digest) IN "
     "(SELECT session_id, call_digest FROM {failed} WHERE verdict = 'failure'), false))"
 )
-"""Condition on calls that somebody was asked about, or that equal one of their session that failed."""
 
+# Columns that no page needs; they are NULL
 _LEFT_OUT = frozenset(
     {"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size", "scope", *ADDED}
 )
-"""Columns that no page needs; they are NULL."""
 
+# Of these, those that incidents are made of, by topic
 _NEEDED = {"state": {"key", "record", "scope"}, "nudges": {"record"}}
-"""Of these, those that incidents are made of, by topic."""
 
 _WITH_CAUSES = ("escalations", "breakers", "nudges", "suggestions")
 

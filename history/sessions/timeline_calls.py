@@ -1,7 +1,7 @@
 """Calls of sessions with all that is told about them, as their records say.
 
-The session stage pairs, keys and judges (`projections/session/stage.py`). A record that it has written stands; events
-whose records nobody has kept are folded again, under the rules that are given, and so are calls that go on.
+The session stage pairs, keys and judges (`projections/session/session_stage.py`). A record that it has written stands;
+events whose records nobody has kept are folded again, under the rules that are given, and so are calls that go on.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ import orjson
 from ...errors import EventRejected
 from ...projections.emitter import OutputEmitter
 from ...projections.session.records import CallRecord
-from ...projections.session.stage import SessionStage
-from ...projections.session.state import SessionState
+from ...projections.session.session_stage import SessionStage
+from ...projections.session.session_state import SessionState
 from ...rules.rules import RuleSet
 from ...schemas.codec import decode_event
 from ...schemas.event_base import epoch_ms
 from ...schemas.events import Event, PermissionRequested, PermissionResolved, ToolCallStarted
 from ...schemas.vocabulary import CallEnd, ToolClass
 
-Record = dict[str, Any]
-"""Parsed event, decision or record of a call in the wire format."""
+Record = dict[str, Any]  # Parsed event, decision or record of a call in the wire format
 
+# Types of events that belong to calls
 TOLD = frozenset({"tool_call.started", "tool_call.finished", "permission.requested", "permission.resolved"})
-"""Types of events that belong to calls."""
 
 
 class CallVerdict(StrEnum):
@@ -44,8 +43,7 @@ class CallVerdict(StrEnum):
     CANCELLED = CallEnd.CANCELLED
     CACHED = CallEnd.CACHED
     LOST = CallEnd.LOST
-    WAITING = "waiting"
-    """It waits for a permission."""
+    WAITING = "waiting"  # It waits for a permission
     PENDING = "pending"
 
 
@@ -146,19 +144,13 @@ _STAGE = SessionStage()
 
 
 class CallAssembler:
-    """Assembles calls of any sessions, event by event.
-
-    Attributes:
-        made: all calls, in the order of their first events.
-        ended: those that have ended, in the order of their ends.
-        by_event: the call of each event that calls are made of.
-    """
+    """Assembles calls of any sessions, event by event."""
 
     def __init__(self, rules: RuleSet | None = None, records: Mapping[str, Record] | None = None) -> None:
         """Take the records of calls by the events that ended them; without one, judge by rules (default: shipped)."""
-        self.made: list[TimelineCall] = []
-        self.ended: list[TimelineCall] = []
-        self.by_event: dict[str, TimelineCall] = {}
+        self.made: list[TimelineCall] = []  # all calls, in the order of their first events
+        self.ended: list[TimelineCall] = []  # those that have ended, in the order of their ends
+        self.by_event: dict[str, TimelineCall] = {}  # the call of each event that calls are made of
         self._rules = rules or RuleSet()
         self._records = records or {}
         self._by_start: dict[str, TimelineCall] = {}

@@ -27,31 +27,30 @@ from ...schemas.vocabulary import FailureSeverity, QualitySeverity
 from ..calls.classify import by_message
 from ..emitter import time_or_none
 from ..scenario import TAG_PREFIX, content_words, name_words
-from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, QualityRecord, ToolFold, ToolState, WordRecord
+from .tool_state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, QualityRecord, ToolFold, ToolState, WordRecord
 
+# Failures of availability or permission, which are no evidence about a tool's capability
 AVAILABILITY = frozenset(
     {FailureSeverity.TIMEOUT, FailureSeverity.TRANSIENT, FailureSeverity.PERMISSION, FailureSeverity.REPEATED_AUTH}
 )
-"""Failures of availability or permission, which are no evidence about a tool's capability."""
 
+# Severities, read from a mark's message, that are no evidence that the tool is not capable of the work
 _NO_CAPABILITY = AVAILABILITY | {FailureSeverity.SERVER_ERROR, FailureSeverity.CRASH, FailureSeverity.SECURITY}
-"""Severities, read from a mark's message, that are no evidence that the tool is not capable of the work."""
 
+# Words in an operator's message that indicate a problem of availability
 _AVAILABILITY_WORDS = re.compile(
     r"\b(?:api[ _-]?keys?|credentials?|tokens?|network|connection|offline|unreachable|dns)\b"
 )
-"""Words in an operator's message that indicate a problem of availability."""
 
+# HTTP statuses by which a gateway or the service reports that it is unavailable
 UNAVAILABLE_STATUS = frozenset({502, 503})
-"""HTTP statuses by which a gateway or the service reports that it is unavailable."""
 
 MAX_SCENARIO_CHARS = 200
 DAY_MS = 86_400_000
+# Half-lives after which a failed scenario is forgotten, as it would demote the tool's rank by under a hundredth
 FORGOTTEN_AFTER = 5
-"""Half-lives after which a failed scenario is forgotten, as it would demote the tool's rank by under a hundredth."""
 
-PUBLISHED_STEP = 0.05
-"""Change of the score that is published when nothing else has changed."""
+PUBLISHED_STEP = 0.05  # Change of the score that is published when nothing else has changed
 
 _SURCHARGE_FROM, _HIGHER_FROM = 5, 10
 

@@ -12,15 +12,15 @@ import orjson
 
 from ..config import EnvironmentSettings, read_document
 from ..errors import ConfigError
-from ..rules.base import plain
 from ..rules.levels import NAMES, EffectiveSetting, SettingLevel, changed, check, set_by, table
+from ..rules.merging import plain
 from ..rules.older_shapes import RulesMisfit
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import ModelUpdated
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .clients.base import DeploymentClient, KnownSettings, SettingsOwner
+from .clients.client import DeploymentClient, KnownSettings, SettingsOwner
 from .clients.selection import target_of
 from .operator import ask, envelope, operator_name, workspace_here
 from .options import combined, json_option, target_options, workspace_option
@@ -28,12 +28,12 @@ from .quality import models_table
 from .render import console, echo, note, note_any, write_json
 from .terminal import lined_table
 
+# Levels that commands can write, by name
 SAVED = {
     SettingLevel.WORKSPACE.value: SettingLevel.WORKSPACE,
     SettingLevel.USER.value: SettingLevel.USER,
     SettingLevel.SESSION.value: SettingLevel.SESSION,
 }
-"""Levels that commands can write, by name."""
 
 
 class SettingsPlace(NamedTuple):
@@ -48,11 +48,7 @@ class SettingsPlace(NamedTuple):
         return self.target.settings(self.who)
 
     def scope(self, level: SettingLevel) -> str:
-        """Name of a level's scope, for records and messages.
-
-        Raises:
-            ConfigError: no id is given for the level.
-        """
+        """Name of a level's scope, for records and messages."""
         found = {
             SettingLevel.WORKSPACE: self.who.workspace,
             SettingLevel.USER: self.who.user,
@@ -65,11 +61,7 @@ class SettingsPlace(NamedTuple):
     def write(
         self, level: SettingLevel, changes: Mapping[str, Any], known: KnownSettings, reason: str | None = None
     ) -> SettingsOverrides:
-        """Replace the given settings of a level; None unsets one. Returns all settings of the level afterwards.
-
-        Raises:
-            ConfigError: a value is invalid, or may not be saved on this level.
-        """
+        """Replace the given settings of a level; None unsets one. Returns all settings of the level afterwards."""
         scope = self.scope(level)
         refusal = self.settings.refusal(level)
         if refusal:
@@ -99,13 +91,13 @@ class SettingsPlace(NamedTuple):
                 note(f"{name} of the {above} takes precedence while it is set there")
 
 
+# Decorator: adds the options that select the target and the owner of the settings
 scope_options = combined(
     target_options,
     workspace_option(f"Workspace to use. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]"),
     click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: your login name]"),
     click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
 )
-"""Decorator: adds the options that select the target and the owner of the settings."""
 
 
 def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> SettingsPlace:
@@ -138,8 +130,8 @@ def policy_deviations(policy: Mapping[str, Any], before: str = "") -> str:
     return f"{before}{found}" if found else ""
 
 
+# Names in the table of levels that are not shown under their own name
 _SHOWN = {SettingLevel.SESSION: "session (override)", SettingLevel.USER: "user (default)"}
-"""Names in the table of levels that are not shown under their own name."""
 
 
 @click.group(invoke_without_command=True)
@@ -385,11 +377,7 @@ def _set_or_show(name: str, kind: type[StrEnum], words: Iterable[str], *, as_jso
 def _parsed(
     words: tuple[str, ...], kind: type[StrEnum], place: SettingsPlace
 ) -> tuple[str | None, SettingLevel | None]:
-    """Value and level given by the arguments; no level means: show the value in effect.
-
-    Raises:
-        ConfigError: the arguments are invalid.
-    """
+    """Value and level given by the arguments; no level means: show the value in effect."""
     value = words[0] if words and words[0] in set(kind) else None
     rest = words[1:] if value else words
     if not rest:

@@ -18,14 +18,15 @@ from ...schemas.vocabulary import CallStatus
 from ..emitter import OutputEmitter
 from ..rule_source import session_overrides
 from ..stage import HOUR_MS, IdleRule, StateRetention
-from . import dispatch, executions, nudges, outcomes
+from . import call_outcomes, dispatch, executions, nudges
 from .appended import append_finishes, append_lost, append_timer_event, is_appended
 from .calls import close_call, denial_of, open_call, wait_begins, wait_ends
 from .executions import synthesis_completed
 from .records import ID_BYTES, MAX_RECENT_IDS, PREPARED_HASH, id_digest, place_of
-from .state import SessionContext, SessionState
+from .session_state import SessionContext, SessionState
 from .verdicts import judge
 
+# Events that end a silence. Probe requests, feedback and settings are left out: they are not the conversation's.
 _SIGNS_OF_LIFE: frozenset[type] = frozenset(
     {
         ev.ToolCallStarted,
@@ -39,7 +40,6 @@ _SIGNS_OF_LIFE: frozenset[type] = frozenset(
         ev.SessionEnded,
     }
 )
-"""Events that end a silence. Probe requests, feedback and settings are left out: they are not the conversation's."""
 
 
 class SessionStage:
@@ -213,7 +213,7 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     behaviour = ctx.rules.behaviour
     observed = behaviour.enabled and not verdict.neutral
     ctx.same = state.steps.earlier(call.fingerprint, behaviour.window_steps) if observed else ()
-    outcomes.emit_finished_call(event, call, verdict, ctx)
+    call_outcomes.emit_finished_call(event, call, verdict, ctx)
     state.calls += 1
     if verdict.word != "success":
         ran = not (verdict.neutral or verdict.rejected)
@@ -282,7 +282,7 @@ def _count_turn(ctx: SessionContext, *, stalled: bool) -> None:
     """Emit an ended turn; it counts as stalled once if a pattern was seen in it or the platform marks it so."""
     if ctx.rules.behaviour.enabled:
         turn = ctx.state.turn
-        outcomes.emit_behaviour(ctx, turns=1, stalled_turns=int(stalled or turn.stalled))
+        call_outcomes.emit_behaviour(ctx, turns=1, stalled_turns=int(stalled or turn.stalled))
         turn.stalled = False
 
 
@@ -360,6 +360,7 @@ def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> N
         _finished(denial_of(event), ctx)
 
 
+# Handler by event type; other events are ignored
 _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.ToolCallStarted: _started,
     ev.ToolCallFinished: _finished,
@@ -373,9 +374,9 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.SessionEnded: _session_ended,
     ev.SessionSettingsChanged: _settings,
     ev.ModelsAvailable: _models_available,
-    ev.BreakerProbeRequested: outcomes.emit_probe_request,
-    ev.FailureReported: outcomes.emit_reported_call,
-    ev.SuccessReported: outcomes.emit_reported_call,
+    ev.BreakerProbeRequested: call_outcomes.emit_probe_request,
+    ev.FailureReported: call_outcomes.emit_reported_call,
+    ev.SuccessReported: call_outcomes.emit_reported_call,
     ev.PermissionRequested: _permission_requested,
     ev.PermissionResolved: _permission_resolved,
     ev.GuaranteeOverridden: executions.overridden,
@@ -384,4 +385,3 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.FeedbackFalseAlarm: nudges.false_alarm,
     ev.TimePassed: _time_passed,
 }
-"""Handler by event type; other events are ignored."""

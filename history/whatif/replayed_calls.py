@@ -8,21 +8,21 @@ from typing import Literal, NamedTuple
 import duckdb
 
 from ...projections.calls.keys import tool_of_key
-from .incidents import FoldIncident
+from .fold_incidents import FoldIncident
 
+# Severities of failures that are not the tool's fault: it ran and returned an error
 ANSWERS = ("not_found", "invalid_input", "validation")
-"""Severities of failures that are not the tool's fault: it ran and returned an error."""
 
 WELL, BROKE, NEITHER = "well", "broke", "neither"
+# How a call went: `well`: it did its work, or failed as expected; `broke`: it failed in a way that blames the tool, or
+# the user refused it; `neither`: it was answered with a no, cancelled, served from a cache, or never ended
 Went = Literal["well", "broke", "neither"]
-"""How a call went: `well`: it did its work, or failed as expected; `broke`: it failed in a way that blames the tool, or
-the user refused it; `neither`: it was answered with a no, cancelled, served from a cache, or never ended."""
 
+# `Went` of a row of `tool_calls`
 WENT = (
     f"CASE WHEN outcome = 'succeeded' OR expected THEN '{WELL}' WHEN outcome = 'denied' "
     f"OR (verdict = 'failure' AND severity NOT IN {ANSWERS}) THEN '{BROKE}' ELSE '{NEITHER}' END"
 )
-"""`Went` of a row of `tool_calls`."""
 
 _PLACES = """
 SELECT id, session_id, coalesce(call_id, ''), coalesce(tool_name, ''), number FROM (
@@ -40,24 +40,17 @@ SELECT s.id, {WENT} FROM (SELECT id, session_id, call_id, time FROM events
 ASOF LEFT JOIN tool_calls c ON s.session_id = c.session_id AND s.call_id = c.call_id AND s.time <= c.time
 """  # noqa: S608 - constants of this module
 
+# Column of `tool_calls` by scope
 _COLUMNS = {"key": "failure_key", "tool": "tool_name", "service": "service", "tier": "model_tier"}
-"""Column of `tool_calls` by scope."""
 
 
 class CallPlace(NamedTuple):
-    """Call that an event belongs to.
+    """Call that an event belongs to."""
 
-    Attributes:
-        session: session of the event.
-        call_id: id of its call; empty if it has none.
-        tool: tool of its call; empty if it has none.
-        number: number of its call, or of the last call before it, in the session from 1; 0: before the first.
-    """
-
-    session: str
-    call_id: str
-    tool: str
-    number: int
+    session: str  # session of the event
+    call_id: str  # id of its call; empty if it has none
+    tool: str  # tool of its call; empty if it has none
+    number: int  # number of its call, or of the last call before it, in the session from 1; 0: before the first
 
 
 def places(connection: duckdb.DuckDBPyConnection, events: Collection[str]) -> dict[str, CallPlace]:

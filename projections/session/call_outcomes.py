@@ -30,10 +30,10 @@ from ...schemas.outcomes import (
     ProbeRequest,
 )
 from ...schemas.standings import ModelBehaved
-from ...schemas.vocabulary import CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
+from ...schemas.vocabulary import GUARD_REFUSAL, CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
 from ...security.redaction import redact_text
 from ..calls.classify import MAX_MESSAGE_CHARS, RawFailure, classify
-from ..calls.errors import MAX_TYPE_CHARS
+from ..calls.error_words import MAX_TYPE_CHARS
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
 from ..calls.signatures import signature
 from .appended import is_appended
@@ -115,6 +115,8 @@ def _end_of(event: ToolCallFinished, verdict: FinishVerdict) -> CallEnd:
         return CallEnd.ANSWERED if verdict.expected or verdict.answered else CallEnd.FAILED
     if verdict.denied:
         return CallEnd.DENIED
+    if event.error is not None and event.error.type == GUARD_REFUSAL:
+        return CallEnd.REFUSED
     return _ENDS.get(event.status) or (CallEnd.CACHED if event.from_cache else CallEnd.CANCELLED)
 
 
@@ -212,8 +214,8 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: EventConte
     _emit_call(event, call, judged, (end,), more, ctx)
 
 
+# Fields shared by the records of all scopes of a call: verdict, duration, rare fields, (service, domain, kind)
 _Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, Any]]
-"""Fields shared by the records of all scopes of a call: verdict, duration, rare fields, (service, domain, kind)."""
 
 
 def _emit_call(

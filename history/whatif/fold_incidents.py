@@ -23,59 +23,39 @@ from .guard_replay import StoppedCall
 Kind = Literal["streak", "trust", "circuit"]
 How = Literal["caught", "lost", "earlier", "later", "otherwise"]
 
-OPEN_ENDED = 1 << 62
-"""End position of an open incident."""
+OPEN_ENDED = 1 << 62  # End position of an open incident
 
 _SEVERITIES = ("", "minor", "moderate", "severe")
 _TRUST = ("", "escalated", "blocked", "removed")
 _CIRCUITS = ("", "open", "forced_open")
+# All steps of streaks and incidents, from mild to severe within a kind
 STEPS = tuple(dict.fromkeys((*_SEVERITIES, *_TRUST, *_CIRCUITS)))
-"""All steps of streaks and incidents, from mild to severe within a kind."""
 
 _TRUST_ENDS, _CIRCUIT_ENDS = frozenset({"trusted"}), frozenset({"closed", "disabled"})
 _TYPES = frozenset({"pattern.detected", "pattern.cleared", "nudge.issued", "trust.changed", "breaker.changed"})
 
-_USER = "user:"
-"""Prefix of the place of a loss of trust for a user in all workspaces."""
-
-Place = tuple[str, ...]
-"""Identity of the subject of a streak or an incident, independent of the rules."""
+_USER = "user:"  # Prefix of the place of a loss of trust for a user in all workspaces
+Place = tuple[str, ...]  # Identity of the subject of a streak or an incident, independent of the rules
 
 
 @dataclass(slots=True)
 class FoldIncident:
-    """Streak, or incident of a key or a circuit, in one fold.
+    """Streak, or incident of a key or a circuit, in one fold."""
 
-    Attributes:
-        kind: streak, trust or circuit.
-        place: identity of its subject.
-        subject: pattern, key or circuit.
-        scope: what the key or circuit stands for: `key`, `tool`, `service`, `tier` or `user`; of a streak `session`.
-        workspace: where; `user:NAME` where a user has lost trust everywhere.
-        session: the session that is stuck, or whose event began it.
-        began: number of the input at which it began.
-        cause: id of the event that completed it; of a key the newest failure.
-        ended: number of the input at which it ended; `OPEN_ENDED` while it lasts.
-        worst: worst step that was reached, in words.
-        nudges: kinds of the nudges issued, in their order.
-        held: calls that a guard would have held up for its sake.
-        passes: whether one of its decisions passes the filters.
-    """
-
-    kind: Kind
-    place: Place
-    subject: str
-    scope: str
-    workspace: str
-    session: str
-    began: int
+    kind: Kind  # streak, trust or circuit
+    place: Place  # identity of its subject
+    subject: str  # pattern, key or circuit
+    scope: str  # what the key or circuit stands for: `key`, `tool`, `service`, `tier` or `user`; of a streak `session`
+    workspace: str  # where; `user:NAME` where a user has lost trust everywhere
+    session: str  # the session that is stuck, or whose event began it
+    began: int  # number of the input at which it began
     time_ms: int
-    cause: str
-    ended: int = OPEN_ENDED
-    worst: str = ""
-    nudges: list[str] = field(default_factory=list)
-    held: list[StoppedCall] = field(default_factory=list)
-    passes: bool = False
+    cause: str  # id of the event that completed it; of a key the newest failure
+    ended: int = OPEN_ENDED  # number of the input at which it ended; `OPEN_ENDED` while it lasts
+    worst: str = ""  # worst step that was reached, in words
+    nudges: list[str] = field(default_factory=list)  # kinds of the nudges issued, in their order
+    held: list[StoppedCall] = field(default_factory=list)  # calls that a guard would have held up for its sake
+    passes: bool = False  # whether one of its decisions passes the filters
 
     @property
     def said(self) -> tuple[object, ...]:
@@ -84,31 +64,21 @@ class FoldIncident:
 
 
 class _IncidentStep(NamedTuple):
-    """Step of a streak or an incident.
-
-    Attributes:
-        subject: pattern, key or circuit.
-        order: all steps that make it worse, mildest first.
-        ends: True if this step ends it.
-    """
+    """Step of a streak or an incident."""
 
     place: Place
-    subject: str
+    subject: str  # pattern, key or circuit
     name: str
-    order: tuple[str, ...]
-    ends: bool
+    order: tuple[str, ...]  # all steps that make it worse, mildest first
+    ends: bool  # True if this step ends it
 
 
 class IncidentCollector:
-    """Collector of the streaks and incidents of one fold.
-
-    Attributes:
-        all: all streaks and incidents, in the order of their start.
-    """
+    """Collector of the streaks and incidents of one fold."""
 
     def __init__(self, passing: DecisionFilter | None = None) -> None:
         """Collect with the filters of a history."""
-        self.all: list[FoldIncident] = []
+        self.all: list[FoldIncident] = []  # all streaks and incidents, in the order of their start
         self._passing = passing or DecisionFilter()
         self._open: dict[Place, FoldIncident] = {}
         self._latest: dict[Place, FoldIncident] = {}
@@ -202,18 +172,13 @@ def _scope(body: dict[str, Any]) -> str:
 
 
 class IncidentShift(NamedTuple):
-    """Difference of one streak or incident between two folds.
+    """Difference of one streak or incident between two folds."""
 
-    Attributes:
-        how: `caught`: only they see it; `lost`: only the first ones do; `earlier` and `later`: both do, from another
-            input on; `otherwise`: from the same on, but it goes further or less far, or other calls are held up.
-        before: under the first rules; several where the other ones see them as one.
-        after: under the other rules.
-    """
-
+    # `caught`: only they see it; `lost`: only the first ones do; `earlier` and `later`: both do, from another input on;
+    # `otherwise`: from the same on, but it goes further or less far, or other calls are held up
     how: How
-    before: tuple[FoldIncident, ...]
-    after: tuple[FoldIncident, ...]
+    before: tuple[FoldIncident, ...]  # under the first rules; several where the other ones see them as one
+    after: tuple[FoldIncident, ...]  # under the other rules
 
     @property
     def one(self) -> FoldIncident:

@@ -16,7 +16,7 @@ from ..emitter import OutputEmitter
 from ..stage import WEEK_MS, IdleRule, StateRetention, internal_decoder
 from . import promotion
 from .emitters import model_state, user_trust_changed, user_trust_state
-from .state import BehaviourCounts, FleetState, UserTrust, count_behaviour, is_publication_due, note_published
+from .fleet_state import BehaviourCounts, FleetState, UserTrust, count_behaviour, is_publication_due, note_published
 
 
 class FleetStage:

@@ -15,8 +15,7 @@ from ...projections.calls.keys import tool_of_key
 from ...projections.incidents import FOR_EVER, IncidentRecord, SessionNews, family_of, of_family, of_session
 from ...schemas.public_state import ModelUpdated, PublicState
 
-Owner = tuple[str, str]
-"""Workspace, or `user:ID` for a user everywhere; and tool, service or tier."""
+Owner = tuple[str, str]  # Workspace, or `user:ID` for a user everywhere; and tool, service or tier
 
 
 def subject_of(key: str) -> str:
@@ -30,17 +29,12 @@ def owner_of(state: PublicState) -> Owner:
 
 
 class IncidentRanking:
-    """Sorted list of all incidents, and of what is well or handled.
-
-    Attributes:
-        counts: number of incidents in each state, as of the last `ranked`.
-        tools: number of states that each tool has.
-    """
+    """Sorted list of all incidents, and of what is well or handled."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.counts: Counter[str] = Counter()
-        self.tools: Counter[Owner] = Counter()
+        self.counts: Counter[str] = Counter()  # number of incidents in each state, as of the last `ranked`
+        self.tools: Counter[Owner] = Counter()  # number of states that each tool has
         self._ranked: list[IncidentRecord] = []
         self._families: dict[str, dict[str, PublicState]] = {}
         self._sessions: dict[str, SessionNews] = {}

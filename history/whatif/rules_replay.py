@@ -23,11 +23,8 @@ from ..inputs import FoldInput, InputFile
 from .decision_filters import DecisionFilter
 from .guard_replay import GuardOf, StoppedCall
 
-KEPT_EDITIONS = 64
-"""Number of cached rules of Kafka's partitions; recent ones are used repeatedly, older ones rarely."""
-
-_TOLD = frozenset({"outcomes", "standings"})
-"""Topics of messages between stages."""
+KEPT_EDITIONS = 64  # Number of cached rules of Kafka's partitions; recent ones are used repeatedly, older ones rarely
+_TOLD = frozenset({"outcomes", "standings"})  # Topics of messages between stages
 
 
 class _CausedRecord(msgspec.Struct):
@@ -40,40 +37,24 @@ _cause = msgspec.json.Decoder(_CausedRecord).decode
 
 
 class PresentRules(NamedTuple):
-    """The rules to compare with.
+    """The rules to compare with."""
 
-    Attributes:
-        rules: rules of a file, or the defaults; with `recorded`, only until the first recorded rules.
-        recorded: recorded rules in force over time; the fold follows them.
-    """
-
-    rules: RuleSet
-    recorded: tuple[RuleSet, ...] = ()
+    rules: RuleSet  # rules of a file, or the defaults; with `recorded`, only until the first recorded rules
+    recorded: tuple[RuleSet, ...] = ()  # recorded rules in force over time; the fold follows them
 
 
 class RecordedInputs(NamedTuple):
-    """Inputs to fold, and the filters of what counts.
+    """Inputs to fold, and the filters of what counts."""
 
-    Attributes:
-        connection: unfiltered connection to the history.
-        passing: filter for decisions, stopped calls and alarms.
-        environment: overrides of the environment, until the first recorded ones.
-        guard: determines which calls would have been asked about or refused; None: no guard.
-    """
-
-    connection: duckdb.DuckDBPyConnection
+    connection: duckdb.DuckDBPyConnection  # unfiltered connection to the history
     inputs: InputFile
-    passing: DecisionFilter
-    environment: SettingsOverrides | None = None
-    guard: GuardOf | None = None
+    passing: DecisionFilter  # filter for decisions, stopped calls and alarms
+    environment: SettingsOverrides | None = None  # overrides of the environment, until the first recorded ones
+    guard: GuardOf | None = None  # determines which calls would have been asked about or refused; None: no guard
 
 
 class RulesReplay:
     """Fold of recorded inputs under some rules.
-
-    Attributes:
-        topology: the states so far.
-        held: calls that a guard would have stopped since the last `take_held`.
 
     What fell due in the recorded run was appended to its log and is folded where it stood, so the same rules decide
     the same. Rules under which calls fall due at other times cannot go by that (`echoes=False`): it is left out, and
@@ -101,6 +82,7 @@ class RulesReplay:
             guard: tells of each call what a guard would have done with it. [default: nobody does]
         """
         self._source = RuleSource(rules.rules if isinstance(rules, PresentRules) else rules, environment)
+        # the states so far
         self.topology = LocalTopology(self._source, choose=self._rules_of if inputs and inputs.editions else None)
         self._folded = {SETTINGS, *(topic for stage in STAGES for topic in stage.sources)}
         self._echoes = echoes
@@ -110,7 +92,7 @@ class RulesReplay:
         self._editions: dict[int, RuleSource] = {}
         self._latest = -1
         self._guard = guard(self.topology) if guard is not None else None
-        self.held: list[StoppedCall] = []
+        self.held: list[StoppedCall] = []  # calls that a guard would have stopped since the last `take_held`
 
     def take_held(self) -> list[StoppedCall]:
         """Return and clear the calls stopped since the last call of this method, each once."""
@@ -223,11 +205,7 @@ class RulesReplay:
 
 
 def told_rules(kept: bytes | None) -> RulesInForce:
-    """Rules in force from a record.
-
-    Raises:
-        ConfigError: another version wrote it, whose rules this one does not know.
-    """
+    """Rules in force from a record."""
     try:
         return rules_in_force(kept or b"{}")
     except msgspec.ValidationError as error:

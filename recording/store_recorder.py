@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..history.errors import HistoryFull
 from ..history.files import APPENDED_PARTITION, store_source
+from ..history.history_error import HistoryFull
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import PartitionRecorder
 from ..projections.topology import DECISION_TOPICS
@@ -20,24 +20,19 @@ from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.store_views import CopiedRecord, StoreViews
 from .status import RecordingStatus
 
-PAGE = 2000
-"""Records read from the store at once."""
+PAGE = 2000  # Records read from the store at once
+POLL_S = 1.0  # Seconds between two polls if there were no new records
+TIDY_S = 300.0  # Seconds between two rounds of merging and deleting
 
-POLL_S = 1.0
-"""Seconds between two polls if there were no new records."""
-
-TIDY_S = 300.0
-"""Seconds between two rounds of merging and deleting."""
-
+# File with the copied position of both tables; it saves reading, and may be behind the recorded files
 POSITIONS = ".positions.json"
-"""File with the copied position of both tables; it saves reading, and may be behind the recorded files."""
 
 OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
+# Topics of inputs of which the engine writes records beside its log: finishes that it appends, records of calls
 APPENDED_TOPICS = ("events", "outcomes")
-"""Topics of inputs of which the engine writes records beside its log: finishes that it appends, records of calls."""
 
+# Topics of inputs, rules, and the timer events that the engine appends to its internal topics
 LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS)
-"""Topics of inputs, rules, and the timer events that the engine appends to its internal topics."""
 
 
 def source_of_store(path: Path) -> str:

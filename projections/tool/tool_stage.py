@@ -39,8 +39,8 @@ from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
 from ..emitter import OutputEmitter
 from ..stage import WEEK_MS, IdleRule, StateRetention, internal_decoder
-from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
-from .state import ToolFold, ToolState
+from . import breaker, emitters, fleet_report, models, quality_score, trust_orders, trust_scopes
+from .tool_state import ToolFold, ToolState
 
 MAX_RECENT_IDS = 64
 
@@ -141,7 +141,7 @@ class ToolStage:
             if record.published:
                 trust_scopes.publish(fold, record, trust_scopes.rule_of(state, record, rules.trust))
         if state.quality is not None and state.quality.published:
-            quality.publish_again(fold)
+            quality_score.publish_again(fold)
         models.publish_again(fold)
 
     def due_at(self, state: ToolState) -> int | None:
@@ -217,7 +217,7 @@ def _fold_call(fold: ToolFold, outcome: CallOutcome) -> None:
         if outcome.model:
             models.fold_call(fold, outcome)
         if state.quality is not None or outcome.verdict == "failure":
-            quality.fold_call(fold, outcome)
+            quality_score.fold_call(fold, outcome)
     fleet_report.after_call(fold, outcome)
     if outcome.approvals:
         trust_scopes.use_up_approvals(fold, outcome)
@@ -257,9 +257,9 @@ def _fold_other(fold: ToolFold, event: Outcome | Command) -> None:
         case ToolTimePassed() | CallOutcome():
             return  # `_catch_up` has already made the due transitions
         case QualityMark():
-            quality.mark(fold, event)
+            quality_score.mark(fold, event)
         case QualityRestore():
-            quality.restore(fold, event)
+            quality_score.restore(fold, event)
         case BreakerForceOpen() | BreakerClose() | BreakerDisable() | BreakerObserve():
             record = fold.state.breaker
             policy = fold.rules.breakers.policy_for(fold.state.scope, record.tool_class)

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from ...errors import TargetUnreachable, TookTooLong, TrustfoldError
-from ...guard.backends.engine import answers, running_at
+from ...guard.backends.engine_process import answers, running_at
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
@@ -18,7 +18,7 @@ from ...schemas.settings import SettingsChanged
 from ...streams.embedded.engine import CommitReceipt, EmbeddedEngine, SubmitRequest, source_in_force
 from ...streams.embedded.store import StoreLocked
 from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, StoreViews
-from .base import (
+from .client import (
     DecisionRecord,
     KnownSettings,
     ListedLetter,
@@ -35,12 +35,8 @@ from .base import (
 )
 from .http import HttpTarget
 
-TOOL_TOPICS = ("escalations", "breakers")
-"""Decisions about tools."""
-
-
-MAX_EVENTS = 50_000
-"""Number of a session's latest events that are read."""
+TOOL_TOPICS = ("escalations", "breakers")  # Decisions about tools
+MAX_EVENTS = 50_000  # Number of a session's latest events that are read
 
 
 class StoreTarget:
@@ -61,11 +57,7 @@ class StoreTarget:
         return self._running().dashboard()
 
     def _running(self) -> HttpTarget:
-        """The engine that runs on the store.
-
-        Raises:
-            TargetUnreachable: none does.
-        """
+        """The engine that runs on the store."""
         found = running_at(self._path)
         if found is None or not answers(found[1]):
             raise TargetUnreachable(f"no server runs on {self.name}; start this user's with `trustfold up --detach`")
@@ -104,9 +96,9 @@ class StoreTarget:
 
     def session(self, session_id: str) -> Record | None:
         """The timeline of a session."""
-        from ...history.sessions.calls import by_cause
         from ...history.sessions.json_view import timeline_document
         from ...history.sessions.timeline import TimedDecision, millis, timeline
+        from ...history.sessions.timeline_calls import by_cause
 
         with closing(StoreViews.open(self._path)) as views:
             stored = [*views.session_events(session_id, limit=MAX_EVENTS), *views.appended_events(session_id)]
@@ -154,11 +146,7 @@ class StoreTarget:
         self._submit("events", events)
 
     def reload(self) -> ReloadResult:
-        """Make the engine that runs on the store reload its files.
-
-        Raises:
-            TrustfoldError: no engine runs on the store.
-        """
+        """Make the engine that runs on the store reload its files."""
         self._rights.check_order()
         try:
             EmbeddedEngine.open(self._path).close()

@@ -11,8 +11,7 @@ from functools import lru_cache
 
 from ...schemas.vocabulary import FailureSeverity
 
-MAX_TYPE_CHARS = 256
-"""Longest error type or code; longer texts are not read and not cached."""
+MAX_TYPE_CHARS = 256  # Longest error type or code; longer texts are not read and not cached
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _DENIED = frozenset(
@@ -25,11 +24,11 @@ _CANCELLED = frozenset(
     keyboardinterrupt userinterrupt userabort circuitopen circuitopenerror circuitbreakeropen toolloop blockedbyguard
     callnotpermitted approvalrequired guaranteeexceeded keyconflict inflight resultunavailable""".split()
 )
+# Exceptions by which runtimes cancel running work, for any reason
 _ABORTS = frozenset(
     """aborterror cancellederror cancelederror cancellationerror cancelledexception operationcanceledexception
     taskcanceledexception cancellationexception""".split()
 )
-"""Exceptions by which runtimes cancel running work, for any reason."""
 
 _TIME_LIMIT = re.compile(r"time[ -]?out|timed out", re.IGNORECASE)
 _HEAD_CHARS = 200
@@ -46,8 +45,8 @@ _STOPPED = re.compile(
       | (?:the\ )?user\ (?:has\ )?cancell?ed\b | sibling\ tool\ call\ errored | cancelled:\ parallel\ tool\ call""",
     re.IGNORECASE | re.VERBOSE,
 )
+# Lines that an agent's client adds above the message
 _HARNESS_LINE = re.compile(r"\s*(?:error:\s*)?(?:(?:process exited with|exit) code:? -?\d{1,10}\n\s*)?", re.IGNORECASE)
-"""Lines that an agent's client adds above the message."""
 
 _EXIT_CODE = re.compile(r"exit_?(?:code|status)?[ _:]?(-?[0-9]{1,10})$", re.IGNORECASE)
 _CRASH_FROM = 131
@@ -65,8 +64,7 @@ _BY_EXIT_CODE = {
     0xC000013A: FailureSeverity.VALIDATION,  # Ctrl-C on Windows
 }
 _REMOTE_COMMANDS = frozenset({"ssh", "scp", "sftp", "sshpass", "mosh", "autossh"})
-_CONNECTION_LOST = 255
-"""Exit code of ssh and similar programs without a connection; for other programs it is -1."""
+_CONNECTION_LOST = 255  # Exit code of ssh and similar programs without a connection; for other programs it is -1
 
 
 def neutral_reason(error_type: str, message: str = "") -> str:
@@ -136,8 +134,8 @@ def normal_exit_code(code: int) -> str:
     return str(code + _UNSIGNED if _WINDOWS_FAULT <= code + _UNSIGNED < _UNSIGNED - 128 else 128 - code)
 
 
+# Number of characters of a message that are searched: the fault is named first, long lists of tools may follow
 MAX_MESSAGE_CHARS = 600
-"""Number of characters of a message that are searched: the fault is named first, long lists of tools may follow."""
 
 _TYPES = frozenset(
     """nosuchtool nosuchtoolerror ainosuchtoolerror toolnotfound toolnotfounderror toolnotfoundexception unknowntool

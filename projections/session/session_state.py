@@ -10,18 +10,13 @@ from .detectors.registry import FIELDS, OF_SESSION, AgentDetectors
 from .records import ActivePattern, AnyDetector, EventContext, NudgeMark, PendingNudge, SessionRecord
 from .steps import AgentSteps
 
-MAX_AGENTS = 16
-"""Agents of a session that are remembered beside the one that acted last."""
+MAX_AGENTS = 16  # Agents of a session that are remembered beside the one that acted last
 
 
 class AgentState(msgspec.Struct, array_like=True):
-    """State of an agent that is not the current one; its fields are those of the same names in `SessionState`.
+    """State of an agent that is not the current one; its fields are those of the same names in `SessionState`."""
 
-    Attributes:
-        calls: calls of the session when this agent last acted.
-    """
-
-    calls: int = 0
+    calls: int = 0  # calls of the session when this agent last acted
     steps: AgentSteps = msgspec.field(default_factory=AgentSteps)
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
@@ -37,13 +32,10 @@ class SessionState(SessionRecord):
 
     Patterns are detected per agent (docs/detection.md): steps, patterns, nudges and detectors in the state are those
     of the agent that acted last. Calls in flight, turns, policies and budgets belong to the session.
-
-    Attributes:
-        agents: the other agents, the one that acted longest ago first.
     """
 
     detectors: AgentDetectors = msgspec.field(default_factory=AgentDetectors)
-    agents: dict[str, AgentState] = {}
+    agents: dict[str, AgentState] = {}  # the other agents, the one that acted longest ago first
 
     def detector(self, kind: type[AnyDetector]) -> AnyDetector:
         """Detector of a class that belongs to the current agent."""

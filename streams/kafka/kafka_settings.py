@@ -22,83 +22,62 @@ LOG_FORMATS = ("text", "json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """Connection and tuning of a worker.
+    """Connection and tuning of a worker."""
 
-    Attributes:
-        bootstrap: `host:port`, several separated by commas.
-        app_id: consumer group, and prefix of the changelog topic names. Another id is another deployment.
-        topic_prefix: prefix of every topic name.
-        partitions: number of partitions of every source topic and changelog. Cannot change later: keys would move.
-        replication: copies of each created topic; 0 means three, or the number of brokers if smaller.
-        checkpoint_interval: seconds between checkpoints, and so the work repeated after a crash; half a second keeps
-            that small and still writes a hot key once, not thousands of times.
-        commit_interval: seconds between offset commits; never ahead of a checkpoint.
-        poll_records: most records taken from the consumer at once. 500 records of 30 us each hold the loop
-            for 15 ms, inside the latency target of 20; larger polls gain under five per cent.
-        fetch_bytes: most bytes of a partition in one fetch; also the most memory a fetched partition may hold.
-        session_timeout: seconds without a heartbeat after which the group gives the partitions away. Eight replace a
-            killed worker within 12 s and outlast a pause of some seconds (brokers refuse less than six).
-        rebalance_timeout: seconds that a member may take to give up its partitions in a rebalance.
-        revoke_timeout: seconds that the last checkpoint before a revocation may take; unsaved work is repeated.
-        stop_timeout: seconds within which a stopping or failed worker ends, including the last checkpoint and leaving
-            the group.
-        checkpoint_timeout: seconds without an acknowledgement, while brokers answer, after which the worker restarts
-            from its last checkpoint with new connections. Time without a broker does not count.
-        stage_lead: seconds of log time that a stage may be ahead of one that reads its outputs. Less makes a small
-            backlog slower: each step waits for the brokers.
-        worker_lead: seconds of log time that a worker may be ahead of another that is behind its log end.
-        order_wait: longest time, in seconds, that a silent partition or another worker holds back the rest.
-        record_timeout: seconds of processor time that one record may take before it ends the worker.
-        instance_id: name of this worker in the group (static membership): a worker that restarts under the same name
-            within the session timeout gets its partitions back without a rebalance. Empty is off.
-        store: `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk).
-        data_dir: where RocksDB keeps its files, and where records that ended a worker are noted; one per worker on the
-            same machine for RocksDB.
-        live_states: decoded states kept between checkpoints, shared by all partitions; others are decoded again on use.
-            At about five kilobytes each the default bounds them to 500 MB.
-        web_port: port of `/healthz`, `/readyz` and `/metrics` on `web_bind`; None is off. It has no authentication.
-        web_bind: address of that port.
-        log_level: level of the worker's own log.
-        log_format: `text`, or `json` for one JSON object a line.
-        trace_ratio: share of the publishers' traces that get spans of the worker, from 0 (off) to 1.
-        security: protocol and credentials.
-    """
-
-    bootstrap: str = "localhost:9092"
+    bootstrap: str = "localhost:9092"  # `host:port`, several separated by commas
+    # consumer group, and prefix of the changelog topic names. Another id is another deployment.
     app_id: str = "trustfold"
-    topic_prefix: str = "trustfold."
+    topic_prefix: str = "trustfold."  # prefix of every topic name
+    # number of partitions of every source topic and changelog. Cannot change later: keys would move.
     partitions: int = 12
-    replication: int = 0
+    replication: int = 0  # copies of each created topic; 0 means three, or the number of brokers if smaller
+    # seconds between checkpoints, and so the work repeated after a crash; half a second keeps that small and still
+    # writes a hot key once, not thousands of times
     checkpoint_interval: float = 0.5
-    commit_interval: float = 1.0
+    commit_interval: float = 1.0  # seconds between offset commits; never ahead of a checkpoint
+    # most records taken from the consumer at once. 500 records of 30 us each hold the loop for 15 ms, inside the
+    # latency target of 20; larger polls gain under five per cent.
     poll_records: int = 500
+    # most bytes of a partition in one fetch; also the most memory a fetched partition may hold
     fetch_bytes: int = 4 * 1024 * 1024
+    # seconds without a heartbeat after which the group gives the partitions away. Eight replace a killed worker within
+    # 12 s and outlast a pause of some seconds (brokers refuse less than six).
     session_timeout: float = 8.0
-    rebalance_timeout: float = 30.0
+    rebalance_timeout: float = 30.0  # seconds that a member may take to give up its partitions in a rebalance
+    # seconds that the last checkpoint before a revocation may take; unsaved work is repeated
     revoke_timeout: float = 8.0
+    # seconds within which a stopping or failed worker ends, including the last checkpoint and leaving the group
     stop_timeout: float = 9.0
+    # seconds without an acknowledgement, while brokers answer, after which the worker restarts from its last checkpoint
+    # with new connections. Time without a broker does not count.
     checkpoint_timeout: float = 120.0
+    # seconds of log time that a stage may be ahead of one that reads its outputs. Less makes a small backlog slower:
+    # each step waits for the brokers.
     stage_lead: float = 1.0
-    worker_lead: float = 60.0
-    order_wait: float = 10.0
-    record_timeout: float = 5.0
+    worker_lead: float = 60.0  # seconds of log time that a worker may be ahead of another that is behind its log end
+    order_wait: float = 10.0  # longest time, in seconds, that a silent partition or another worker holds back the rest
+    record_timeout: float = 5.0  # seconds of processor time that one record may take before it ends the worker
+    # name of this worker in the group (static membership): a worker that restarts under the same name within the
+    # session timeout gets its partitions back without a rebalance. Empty is off.
     instance_id: str = ""
+    # `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk)
     store: str = "memory"
+    # where RocksDB keeps its files, and where records that ended a worker are noted; one per worker on the same machine
+    # for RocksDB
     data_dir: Path = Path("trustfold-data")
+    # decoded states kept between checkpoints, shared by all partitions; others are decoded again on use. At about five
+    # kilobytes each the default bounds them to 500 MB.
     live_states: int = 100_000
+    # port of `/healthz`, `/readyz` and `/metrics` on `web_bind`; None is off. It has no authentication.
     web_port: int | None = None
-    web_bind: str = "127.0.0.1"
-    log_level: str = "INFO"
-    log_format: str = "text"
-    trace_ratio: float = 0.0
-    security: BrokerSecurity = field(default_factory=BrokerSecurity)
+    web_bind: str = "127.0.0.1"  # address of that port
+    log_level: str = "INFO"  # level of the worker's own log
+    log_format: str = "text"  # `text`, or `json` for one JSON object a line
+    trace_ratio: float = 0.0  # share of the publishers' traces that get spans of the worker, from 0 (off) to 1
+    security: BrokerSecurity = field(default_factory=BrokerSecurity)  # protocol and credentials
 
     def __post_init__(self) -> None:
-        """Validate the settings.
-
-        Raises:
-            ConfigError: a value is invalid; the message names the setting, its value and the valid values.
-        """
+        """Validate the settings."""
         if not self.servers:
             raise ConfigError("no broker address; set TRUSTFOLD_BROKER to host:port")
         _check_ports(self.servers)
@@ -228,8 +207,8 @@ _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
     "allow_plaintext_sasl": ("TRUSTFOLD_ALLOW_PLAINTEXT_SASL", _boolean),
 }
 
+# Names of the variables that `from_env` reads
 ENVIRONMENT: tuple[str, ...] = tuple(name for name, _ in (*_SETTINGS.values(), *_SECURITY.values()))
-"""Names of the variables that `from_env` reads."""
 
 
 def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], Any]) -> Any:
