@@ -75,6 +75,7 @@ class CallFlow:
                 `errors.is_control_flow`.
         """
         with self._tracing.call(call) as span:
+            call.notes.traceparent = self._tracing.traceparent(span, call)
             try:
                 result = await self._run(call, function, spending, trust, runner)
             finally:  # control-flow exceptions pass here, too

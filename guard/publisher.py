@@ -230,6 +230,7 @@ class EventPublisher:
             "model": call.model,
             "model_tier": call.model_tier,
             "correlation_id": call.correlation_id,
+            "traceparent": call.notes.traceparent,
             "turn_index": call.turn_index,
         }
 

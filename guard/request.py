@@ -62,6 +62,7 @@ class CallNotes(msgspec.Struct, eq=False):
     """Values that a step of a guarded call leaves for later steps."""
 
     key_fingerprint: str | None = None  # start of its idempotency key's digest; None: it runs alone
+    traceparent: str | None = None  # W3C trace context of its span, else of its envelope; None: neither has a valid one
     began: bool = False  # its tool was called
     cut_off: bool = False  # its last failure does not say whether a change was made
     refused: bool = False  # the guard refused it, and has published that

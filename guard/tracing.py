@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ..schemas.envelope import traceparent_of
 from ..security.redaction import redact_text
 from .privacy import secrets_in
 from .request import GuardedCall
@@ -48,6 +49,14 @@ class GuardTracing:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         return TraceContextTextMapPropagator().extract({"traceparent": traceparent})
+
+    @staticmethod
+    def traceparent(span: Any, call: GuardedCall) -> str | None:
+        """W3C trace context of a call: of its span, else of its envelope; None if neither has a valid one."""
+        if span is None:
+            return traceparent_of(None, call.trace.traceparent) if call.trace is not None else None
+        own = span.get_span_context()
+        return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else None
 
     def retry(self, call: GuardedCall, attempt: int, wait_ms: float) -> AbstractContextManager[Any]:
         """A child span around the wait for a retry."""

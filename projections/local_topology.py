@@ -70,7 +70,13 @@ class LocalTopology:
         return max(processor.stream_time for processor in self.processors.values())
 
     def feed(
-        self, topic: str, values: Iterable[bytes | None], *, timestamp: int = -1, key: bytes | None = None
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        timestamp: int = -1,
+        key: bytes | None = None,
+        headers: tuple[tuple[str, bytes], ...] = (),
     ) -> list[StageOutput]:
         """Append records to a source topic and fold them and all they cause; return every output, in order.
 
@@ -81,7 +87,7 @@ class LocalTopology:
         for value in values:
             offset = self.next_offsets[topic]
             self.next_offsets[topic] = offset + 1
-            record = LogRecord(key, value, offset, timestamp)
+            record = LogRecord(key, value, offset, timestamp, headers)
             if topic == SETTINGS:
                 letter = self.source.fold(record, 0)
                 left += [letter] if letter is not None else []
@@ -114,7 +120,8 @@ class LocalTopology:
         """Append a record to its topic and fold it and all it causes; return it and every output, in order."""
         if output.topic not in self._folding:
             return [output]
-        return [output, *self.feed(output.topic, (output.value,), key=output.key.encode())]
+        headers = (("traceparent", output.traceparent.encode()),) if output.traceparent else ()
+        return [output, *self.feed(output.topic, (output.value,), key=output.key.encode(), headers=headers)]
 
     def counted(self) -> Counter[str]:
         """Return the counters of all stages' folds since the last call, by name."""

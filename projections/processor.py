@@ -136,7 +136,8 @@ class StageProcessor:
                 emit.late = state.clock - at > LATE_MS
                 at = state.clock
             emit.origin = offset << ORIGIN_BITS
-            traceparent = traceparent_of(record.headers) if record.headers else None
+            stated = getattr(event, "traceparent", None)
+            traceparent = traceparent_of(record.headers, stated) if stated or record.headers else None
             emit.begin(event_id, at, traceparent)
             before, alive = len(outputs), not is_appended(event)
             last = state.arrived or state.clock

@@ -60,15 +60,15 @@ def output_headers(
     return headers
 
 
-def traceparent_of(headers: Iterable[tuple[str, bytes | None]] | None) -> str | None:
-    """Return the W3C trace context of an input record; None if it is absent or malformed.
+def traceparent_of(headers: Iterable[tuple[str, bytes | None]] | None, stated: str | None = None) -> str | None:
+    """Return the W3C trace context of an input record: that of its headers, else the one stated in its event.
 
-    A malformed one is not an error: the trace restarts, as the W3C recommendation asks.
+    None if it is absent or malformed, which is no error: the trace restarts, as the W3C recommendation asks.
     """
     for name, value in headers or ():
         if value is not None and name.lower() == "traceparent":
-            text = value.decode("ascii", "replace")
-            # Only a future version may carry more than four fields.
-            known = _TRACEPARENT.fullmatch(text) and (len(text) == 55 or not text.startswith("00"))
-            return text if known else None
-    return None
+            stated = value.decode("ascii", "replace")
+            break
+    # Only a future version may carry more than four fields.
+    known = stated and _TRACEPARENT.fullmatch(stated) and (len(stated) == 55 or not stated.startswith("00"))
+    return stated if known else None

@@ -113,6 +113,7 @@ class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, t
         model: name of the current model.
         model_tier: class of the model, e.g. `small`; recursive calls have a breaker per tier.
         correlation_id: id for the publisher's own tracing; outputs about behaviour repeat it.
+        traceparent: W3C trace context, continued by outputs; a Kafka header of that name takes precedence.
     """
 
     schema_version: Version
@@ -127,6 +128,7 @@ class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, t
     model: Name | None = None
     model_tier: Name | None = None
     correlation_id: Name | None = None
+    traceparent: str | None = None
 
 
 class ErrorInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

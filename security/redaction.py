@@ -28,7 +28,7 @@ from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
 from .secret_patterns.shapes import SecretShape, plain
 from .secret_patterns.structures import STRUCTURES
 from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
-from .secret_patterns.values import looks_random
+from .secret_patterns.values import MASK, looks_random
 
 HIDDEN = "[redacted]"  # Text that replaces a secret
 MAX_BYTES = 1 << 20  # Length above which a text is hidden as a whole, unread
@@ -102,15 +102,13 @@ def redact_bytes(raw: bytes, depth: int = 0) -> bytes:
 
 def _without_shapes(raw: bytes) -> bytes:
     """Return a text without what matches a shape or follows a label; the same object if there is none."""
-    done = -1
-    while True:
-        text = SearchedText(raw)
-        for rule in text.rules:
-            if rule > done and (places := text.places(rule)):
-                raw, done = _without(raw, places), rule
-                break
-        else:
-            return raw
+    text = SearchedText(raw)
+    hidden: list[tuple[int, int]] = []
+    for rule in text.rules:
+        if places := text.places(rule):
+            text.hide(places)
+            hidden += places
+    return _hidden(raw, _joined(hidden)) if hidden else raw
 
 
 def _is_encoded_secret(match: re.Match[bytes], _: bytes) -> bool:
@@ -153,6 +151,9 @@ TOKEN_STARTS = frozenset(
 )
 
 _FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + 1
+
+# Values after labels that are judged: so many, and one for so many bytes; a text with more is hidden from there on
+SOME_VALUES, BYTES_OF_VALUE = 500, 40
 
 _CHUNK = 1 << 16  # Bytes that are searched at once: what is found takes more memory than the text
 
@@ -230,6 +231,7 @@ class SearchedText:
             raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
         self.raw = raw  # the text, with line ends for `\n`, each byte at its place
         self._lower: bytes | None = None
+        self._values_left = SOME_VALUES + len(raw) // BYTES_OF_VALUE
         search = _search()
         plain_text = plain(raw)
         self._found = search.needles.find(plain_text)
@@ -245,6 +247,15 @@ class SearchedText:
                 for rule in search.tokens.rules[number]:
                     self._tokens.setdefault(rule, []).append(number)
         self.rules = sorted([*rules, *self._tokens])  # the numbers of the rules that may match it, in order
+
+    def hide(self, places: list[tuple[int, int]]) -> None:
+        """Hide places from rules that are tried later; all others stay where they are."""
+        parts, done = [], 0
+        for start, end in places:
+            parts += [self.raw[done:start], MASK * (end - start)]
+            done = end
+        self.raw = b"".join([*parts, self.raw[done:]])
+        self._lower = None
 
     def _is_beside(self, plain_text: bytes, groups: tuple[frozenset[int] | tuple[bytes, ...], ...]) -> bool:
         for group in groups:
@@ -330,10 +341,14 @@ class SearchedText:
 
     def _of_label(self, rule: int, label: SecretLabel) -> list[tuple[int, int]]:
         """Return the places of the values after labels such as `password:`."""
-        found, done = [], 0
+        found: list[tuple[int, int]] = []
+        done = 0
         for at in self._starts(rule):
             if at < done or (match := label.pattern.match(self.lower, at)) is None:
                 continue
+            self._values_left -= 1
+            if self._values_left < 0:
+                return [*found, (at, len(self.raw))]
             place = labelled_secret(match, self.raw, label.foreign)
             if place is None:
                 done = match.end(2)  # the value may contain a label itself
@@ -345,7 +360,19 @@ class SearchedText:
         return found
 
 
-def _without(raw: bytes, places: list[tuple[int, int]]) -> bytes:
+def _joined(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return places in order; those that overlap become one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(places):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _hidden(raw: bytes, places: list[tuple[int, int]]) -> bytes:
+    """Return a text with `HIDDEN` in each of some places."""
     parts, done = [], 0
     for start, end in places:
         parts += [raw[done:start], _HIDDEN]
@@ -368,23 +395,40 @@ def redact(value: Any, known: Iterable[str] = (), depth: int = 0) -> Any:
     if depth >= MAX_DEPTH:
         return HIDDEN
     if isinstance(value, Mapping):
-        named = any(isinstance(value.get(name), str) and is_secret_name(value[name]) for name in _NAMING)
+        named = any(
+            isinstance(inner, str) and str(name).lower() in _NAMING and is_secret_name(inner)
+            for name, inner in value.items()
+        )
         return {
             redact_text(str(name), known): HIDDEN
-            if _is_hidden(str(name), inner) or (named and name in _NAMED and isinstance(inner, str) and inner)
+            if _is_hidden(str(name), inner)
+            or (named and str(name).lower() in _NAMED and isinstance(inner, str) and inner)
             else redact(inner, known, depth + 1)
             for name, inner in value.items()
         }
     if isinstance(value, list | tuple | set | frozenset):
         if len(value) == 2 and isinstance(value, list | tuple) and _is_pair(*value):
             return [redact(value[0], known, depth + 1), HIDDEN]
+        known = [*known, *_of_command(value)]
         return [redact(inner, known, depth + 1) for inner in value]
     return redact_text(str(value), known)
 
 
-_NAMING = ("name", "key", "field", "header", "variable", "property", "param", "setting")
+_NAMING = frozenset(("name", "key", "field", "header", "variable", "property", "param", "setting"))
 # Fields of an object that names a value, as in lists of headers and variables
 _NAMED = frozenset(("value", "values", "val", "content"))
+
+
+def _of_command(words: Iterable[Any]) -> list[str]:
+    """Secrets in the words of a command, such as `["mysql", "--password", "..."]`: a word does not tell it alone."""
+    texts = [word for word in words if isinstance(word, str)]
+    if len(texts) < 2 or not any(word.startswith("-") for word in texts):
+        return []
+    return secret_spans(" ".join(f'"{word}"' if " " in word else word for word in texts)[:MAX_COMMAND])
+
+
+MAX_COMMAND = 65_536
+"""Characters of a list of words that are read as a command."""
 
 
 def _is_pair(name: Any, value: Any) -> bool:
@@ -416,7 +460,7 @@ _FREE = frozenset({"args", "result", "context", "annotations", "data"})
 
 # Identifying fields: their redacted values must still differ
 _IDENTITIES = frozenset(
-    "id session_id workspace_id user_id tenant_id agent_id correlation_id call_id output_id"
+    "id session_id workspace_id user_id tenant_id agent_id correlation_id traceparent call_id output_id"
     " args_digest result_digest text_digest idempotency_key".split()
 )
 
@@ -490,7 +534,12 @@ def may_hold_secrets(json: bytes) -> bool:
             return True
         for escape, character in _ESCAPES:
             json = json.replace(escape, character)
-    return redact_bytes(json) is not json or (b'":' in json and any(map(_is_secret_field, _FIELD.findall(json))))
+    if redact_bytes(json) is not json or (b'":' in json and any(map(_is_secret_field, _FIELD.findall(json)))):
+        return True
+    if b'","-' not in json:
+        return False
+    command = json.replace(b'","', b" ")
+    return redact_bytes(command) is not command
 
 
 def _redact_fields(record: dict[str, Any]) -> dict[str, Any]:

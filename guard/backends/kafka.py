@@ -287,8 +287,10 @@ class KafkaBackend:
             if (value := encoded(record, self._metrics)) is None:
                 continue
             topic, key = self._address(record)
+            traceparent = getattr(record, "traceparent", None)
+            headers = [("traceparent", traceparent.encode())] if traceparent else None
             try:
-                futures.append(await producer.send(topic, value, key=key))
+                futures.append(await producer.send(topic, value, key=key, headers=headers))
             except MessageSizeTooLargeError as error:
                 log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
                 self._metrics.add(EVENTS, "refused")

@@ -148,6 +148,7 @@ def _envelope(span: ToolSpan, kind: str, at_ms: int, settings: GuardSettings) ->
         "agent_id": _name(given.get("gen_ai.agent.id") or settings.agent_id or "") or None,
         "model": _name(given.get("gen_ai.request.model") or settings.model or "") or None,
         "correlation_id": span.trace_id,
+        "traceparent": f"00-{span.trace_id}-{span.span_id}-01",
     }
 
 

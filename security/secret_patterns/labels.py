@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .values import CODE, VALUE, is_placeholder, looks_random
+from .values import CODE, DIGIT, VALUE, is_placeholder, looks_random
 
 # Bytes by which a value without quotes is judged: a longer one would be read again for each label in it
 LONGEST_BARE = 256
@@ -25,8 +25,8 @@ _SUFFIX = r"(?:[_ -]?(?:key_base|key|value|hash|string|data|id|b64|base64|\d{1,2
 # A type between a name and its value: `token: &str = "..."`
 _TYPE = r"(?:[ \t]{0,3}:[ \t]{0,3}&?[a-z][\w.|?]{0,24}(?:\[\w{1,20}\])?[ \t]{0,3}(?==[^=]))?"
 _LINE = r"(?:\\*\n|\\+n)"
-# Signs between a name and its value in YAML and others: the start of a block, an anchor, a tag, the next line
-_LEAD = rf"(?:[|>][+-]?[ \t]{{0,4}}{_LINE}[ \t]{{0,32}}|{_LINE}[ \t]{{2,32}}|[&!][!\w]{{1,24}}[ \t]{{1,4}}|(?:\\*\"){{3}}(?:{_LINE} ?)?|[']['][']{_LINE}?)?"
+# Signs between a name and its value: the start of a block, an anchor, a tag, the next line, a list, kinds of strings
+_LEAD = rf"(?:[|>][+-]?[ \t]{{0,4}}{_LINE}[ \t]{{0,32}}|{_LINE}[ \t]{{2,32}}|[&!][!\w]{{1,24}}[ \t]{{1,4}}|(?:\\*\"){{3}}(?:{_LINE} ?)?|[']['][']{_LINE}?|\[\s{{0,4}}(?=\\*[\"'])|[bu](?=\\*[\"']))?"
 _WIDE = ("：", "＝", "是", "为", "為", "は", "는", "은")  # Separators of Chinese, Japanese and Korean
 
 
@@ -158,7 +158,7 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
     if in_word and label == b"pass" and not env:
         return None
     if label in _NUMBERS:
-        number = sum(map(_is_digit, value)) >= 3 and len(value) <= 16 and not _VERSION.fullmatch(value)
+        number = len(value) <= 16 and len(DIGIT.findall(value)) >= 3 and not _VERSION.fullmatch(value)
         return (start, end) if number else None
     if label == b"pass" and len(value) < 6 and value.isdigit():
         return None  # `pass: 12` counts tests
@@ -188,10 +188,6 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
     if not strong and not bare and (len(value) < 6 or (b" " in value and not looks_random(value))):
         return None
     return start, _without_stop(text, start, end) if bare else end
-
-
-def _is_digit(byte: int) -> bool:
-    return 48 <= byte <= 57
 
 
 def _is_opaque(value: bytes) -> bool:

@@ -6,7 +6,7 @@ import re
 
 # Names whose value is always secret
 NAME = re.compile(
-    r"""pass(?:wd|word|phrase|code|wort)(?:[_-]?(?:hash|value))?$|(?:^|[_-])(?:pass|pw)$|pwd$|secret
+    r"""pass[_-]?(?:wd|word|phrase|code|wort)(?:[_-]?(?:hash|value|confirm|confirmation|again|repeat|verify|old|new|\d))?$|(?:^|[_-])(?:pass|pw)$|pwd\d?$|secret
     |token(?!s$|_?count|ize|_?type|_?limit|_?usage)|api[_-]?key|apikey
     |access[_-]?key|private[_-]?key|secret[_-]?key|signing[_-]?key|encryption[_-]?key|account[_-]?key|shared[_-]?key
     |master[_-]?key|license[_-]?key|auth(?:orization|entication)?$|auth[_-]?(?:header|key|data)|credential|cookie
@@ -33,7 +33,10 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 def is_secret_name(name: str) -> bool:
     """Whether a field with this name holds a secret; one with a longer name than any field has counts as if it did."""
-    return len(name) > LONGEST_NAME or NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
+    if len(name) > LONGEST_NAME:
+        return True
+    name = name.replace(" ", "_")
+    return NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
 
 
 def is_session_name(name: str) -> bool:

@@ -158,6 +158,8 @@ _PROGRAMS = tuple(
         ("secretsdump wmiexec smbexec psexec atexec dcomexec mssqlclient getuserspns getnpusers", "@",
          r"[^\s'\"\\]{1,60}/[\w.-]{1,60}:\\*['\"]?([^\s@'\"\\]+)\\*['\"]?@", "exec|secretsdump|mssqlclient|getuserspns|getnpusers"),
         ("sqlplus", "^sqlplus", r"[\w.-]{1,80}/([^\s@/'\"\\]+)@"),
+        ("useradd usermod", " -p", r"-p[ =]{1,4}" + _ANY, "user"),
+        ("doctl", "^doctl", r"(?:-t|--access-token)[ =]{1,4}" + _ANY),
         ("nmcli", "^nmcli", r"password +" + _TEXT),
         ("poetry composer", "http-basic", r"http-basic\.\S{1,80} +\S{1,80} +([^\s'\"\\]+)"),
         ("curl", "^curl", r"-u {0,4}\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)", " -u"),
@@ -173,7 +175,7 @@ COMMANDS = (
     shape("set command", "^set |setx |setenv |setvar |config |put |#define ",
       rf"(?#folded){_SET}(?:--?[\w-]{{1,30}}[ \t]{{1,4}}){{0,3}}\\*[\"']?([\w./:@-]{{2,80}})\\*[\"']?\s{{1,4}}\\*[\"']?([^\s\"'`|;&\\<>=(){{}}\[\],]{{6,}})", is_named_and_random),
     shape("flag", "-oauth0-bearer|-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw|-setcookie|-account-key|-shared-key|-master-key|-encryption-key",
-      rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+){VALUE}", is_given),
+      rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+|\\*[\"'],\s{{0,4}}){VALUE}", is_given),
     shape("windows flag", "^/p:|/pass:|/password:", r"(?#folded)(?<=\s)/p(?:ass(?:word)?)?:" + _TEXT, is_given),
     shape("user flag", "^-u|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]++\\*+['\"]?[^\s:'\"]+:([^\s'\"\\]+)", is_given),
     *(
@@ -181,7 +183,7 @@ COMMANDS = (
         for programs, needles, pattern, beside in _PROGRAMS
     ),
     shape("password by a pipe", "cryptsetup|kinit|smbpasswd|su -|secret create|chpasswd|--password-stdin|--stdin|--with-token|--passphrase-fd|secret put|secret set|sudo",
-      r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?(?:chpasswd|cryptsetup|kinit|smbpasswd|su -|(?:docker|podman) secret create)|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
+      r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?(?:\\*['\"]?%s(?:\\++n)?\\*['\"]?\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?(?:chpasswd|cryptsetup|kinit|smbpasswd|su -|(?:docker|podman) secret create)|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
       is_given, "echo|printf"),
     shape("password by a here string", "<<<",
       r"(?:--with-token|--password-stdin|chpasswd|passwd|sudo -S)[^\n<]{0,80}<<<\s{0,4}\\*['\"]?(?:[\w.@-]{1,80}:)?([^\s'\"\\]+)", is_given),
@@ -245,7 +247,7 @@ CONFIGURATION = (
       r":(?<=[\w.*-]:)(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+):?", is_given),
     shape("odbc", "^pwd=|password=", r"(?#folded)(?:pwd|password)=([^;\"'\n=&]{1,80});", is_given, ";"),
     shape("element", "password|passwd|secret|token|apikey|api_key|keymaterial|psk",
-      r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>(?:\s{0,40}<value>)?([^<>\n]+)</", is_given, "</"),
+      r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>(?:\s{0,40}<value>|<!\[cdata\[)?([^<>\n]+)>?</", is_given, "</"),
     shape("tag", "^<input|<meta|<add|<param|<property|<variable|<entry|<setting|<item",
       r"<(?i:input|meta|add|param|property|variable|entry|setting|item)\b[^<>]{0,300}?\s(?i:value|content)\s{0,4}=\s{0,4}\\*[\"']([^\"'<>\\]+)\\*[\"'][^<>]{0,300}",
       _is_secret_tag, "value|content"),
@@ -303,6 +305,7 @@ CALLS = (
 )  # fmt: skip
 
 
+_NAMED_AFTER = ("password", "passphrase", "api key", "token")
 _FOREIGN_WORDS = [*PASSWORDS.split("|"), "password", "lösenordet"]
 
 
@@ -321,6 +324,9 @@ PROSE = (
       r"(?#folded)(?:backup|recovery|scratch) codes?\s{0,4}[:=]\s{0,4}([\w-]{6,20}(?:[ ,\t]{1,3}[\w-]{6,20}){0,20})", has_entropy),
     shape("password in prose", "^password |passphrase |passcode |pwd |pin |token |passwort |kennwort |mot de passe |senha ",
       r"(?#folded)(?:(?<=with )|(?<=using )|(?<=use )|(?<=by )|(?<=mit )|(?<=avec )|(?<=com )|(?<=the )|(?<=dem )|(?<=le )|(?<=la )|(?<=with a ))(?:password|passphrase|passcode|pwd|pin|token|passwort|kennwort|mot de passe|senha) \\*[\"']?([^\s\"'\\,;]{5,})", is_random_value),
+    shape("key in an error", "^api key |access key |api key:|access key:", r"(?#folded)(?:api|access) key(?: provided| given)?:? \\*[\"'`]?([^\s\"'`\\,;]{12,})", is_mixed),
+    shape("password before its kind", "|".join(f" as {the}{kind}" for the in ("", "the ") for kind in _NAMED_AFTER),
+      rf"(?#folded)(?<![^\s\"'`])([^\s\"'`\\]{{6,80}}+)[\"'`]? as (?:the )?(?:{'|'.join(_NAMED_AFTER)})", is_mixed),
     shape("password in foreign prose", "^" + "|".join(_FOREIGN_WORDS),
       rf"(?#folded)(?:{'|'.join(_FOREIGN_WORDS)})\s(?:ist|lautet|est|es|é|è|to|je|är|er|là|—|–|это)(?:\s|\s?:\s?)\\*(?:[\"'`]|„|“|«\s?)?([^\s\"'\\,;]{{5,}})", is_random_value),
     shape("credentials", "^credential|creds|login|user/pass|zugangsdaten|identifiants|credenciales|credenziali",

@@ -51,16 +51,18 @@ def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
         if before.rstrip(_QUOTES + b"\\").endswith(one) or after.lstrip(_QUOTES).startswith(one)
     )
     separator = next(separators, b"")
+    line_end = _LINE_END.search(text, match.end(1), match.end(1) + _LONGEST_HEADER)
+    if line_end is None:
+        return [], _before_line_end(text, match.end(1))
     if not separator:
-        return [], match.end(1)
+        return [], line_end.end()
     begin = max(0, match.start() - _LONGEST_HEADER)
     begin = max([begin, *(last.end() for last in _LINE_BEGIN.finditer(text, begin, match.start()))])
-    header = text[begin : match.start(2)].split(separator)
+    header = text[begin : line_end.start()].split(separator)
     names = [_name(cell) if len(cell) <= _LONGEST_NAME else "" for cell in header]
     columns = [number for number, name in enumerate(names) if name and is_secret_name(name)]
     found: list[Span] = []
-    line_end: re.Match[bytes] | None = match
-    begin = match.end()
+    begin = line_end.end()
     while columns and line_end is not None:
         begin = line_end.end()
         line_end = _LINE_END.search(text, begin)
@@ -73,6 +75,12 @@ def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
         elif _RULE.fullmatch(text, begin, end) is None:
             break
     return found, begin
+
+
+def _before_line_end(text: bytes, at: int) -> int:
+    """Return where a header that is no longer than any may begin, in a line that goes on for longer than that."""
+    ends = [end for line_end in (b"\n", b"\\n") if (end := text.find(line_end, at)) >= 0]
+    return max(at, min(ends, default=len(text)) - _LONGEST_HEADER)
 
 
 def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
@@ -98,6 +106,6 @@ def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
 
 
 TABLES = (
-    shape("column", "^" + _COLUMNS, rf"(?#folded)({_COLUMNS})(?![a-z0-9_])[^\n]{{0,{_LONGEST_HEADER}}}?(\n|\\n)", None, "\n|\\n", places=_of_table),
+    shape("column", "^" + _COLUMNS, rf"(?#folded)({_COLUMNS})(?![a-z0-9_])", places=_of_table),
     shape("insert", "^insert into ", r"(?#folded)insert into [^\s()]{1,80}\s{0,8}\(([^()]{1,1000})\)\s{0,8}values", places=_of_insert),
 )  # fmt: skip

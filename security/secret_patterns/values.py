@@ -37,8 +37,10 @@ _WORDS = frozenset(
     const let var function return await async void final static readonly input output hash hashed encrypted plain
     value values name names field fields found gone lost bad good raise throw continue break else print yes no ok""".split()
 )
+# Byte, invalid in UTF-8, that stands for each byte of a secret that is already found
+MASK = b"\xff"
 _PLACEHOLDER = re.compile(
-    rb"\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*",
+    rb"\xff.*|\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*",
     re.DOTALL,
 )
 
@@ -46,7 +48,7 @@ _PLACEHOLDER = re.compile(
 def looks_random(value: bytes) -> bool:
     """Whether a word mixes letters with digits, or lower with upper case after its first letter."""
     tail = value[1:]
-    return any(48 <= byte <= 57 for byte in value) or (tail != tail.lower() and value != value.upper())
+    return DIGIT.search(value) is not None or (tail != tail.lower() and value != value.upper())
 
 
 def is_placeholder(value: bytes) -> bool:

@@ -70,16 +70,21 @@ def read_publishers(path: Path | None) -> dict[str, SenderIdentity]:
     return found
 
 
-class _EventOwner(msgspec.Struct):
-    """Part of an event, or of the CloudEvent around it, that says whose it is."""
+class _CloudEvent(msgspec.Struct):
+    """CloudEvent around an event; all other fields are read by nobody, and may hold anything."""
 
-    schema_version: Any = None
-    specversion: Any = None
+    schema_version: Any = msgspec.UNSET
+    specversion: Any = msgspec.UNSET
+    data: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _EventOwner(msgspec.Struct):
+    """Part of an event that says whose it is."""
+
     session_id: str | None = None
     workspace_id: str | None = None
     severity: Any = None
     error: Any = None
-    data: msgspec.Raw = msgspec.Raw(b"")
 
     @property
     def blocks(self) -> bool:
@@ -88,18 +93,20 @@ class _EventOwner(msgspec.Struct):
         return any(isinstance(one, str) and one in BLOCKING for one in (self.severity, error.get("severity")))
 
 
+_around = msgspec.json.Decoder(_CloudEvent).decode
 _about = msgspec.json.Decoder(_EventOwner).decode
 
 
 def _about_of(value: bytes) -> _EventOwner | None:
     """Return what an event says; None if no fold can read it either."""
     try:
-        about = _about(value)
-        while about.schema_version is None and about.specversion is not None and about.data:
-            about = _about(about.data)
+        around = _around(value)
+        while around.schema_version is msgspec.UNSET and around.specversion is not msgspec.UNSET and around.data:
+            value = bytes(around.data)
+            around = _around(value)
+        return _about(value)
     except UNREADABLE:
         return None
-    return about
 
 
 class SessionOwners:

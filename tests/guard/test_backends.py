@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends import memory
 from trustfold.guard.backends.base import EventBuffer
 from trustfold.guard.backends.engine_process import _started
+from trustfold.guard.backends.kafka import KafkaBackend
 from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.metrics import EVENTS, GuardMetrics
 from trustfold.guard.settings import ENVIRONMENT
@@ -41,6 +43,25 @@ def test_a_full_buffer_drops_the_oldest_and_counts() -> None:
     buffer.put_back([2, 3])  # type: ignore[list-item]
     assert buffer.take(10) == [3, 4, 5]
     assert (buffer.dropped, metrics.value(EVENTS, "dropped")) == (3, 3)
+
+
+async def test_a_record_on_kafka_has_the_trace_of_its_call_as_a_header() -> None:
+    """Programs that follow traces read headers, not values."""
+    sent: list[Any] = []
+
+    class Producer:
+        async def send(self, *_: Any, headers: Any, **__: Any) -> Any:
+            sent.append(headers)
+            return asyncio.get_running_loop().create_future()
+
+    backend = KafkaBackend("localhost:1", GuardMetrics(), 10)
+    backend._producer = Producer()
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    common: Any = {"schema_version": "1.0", "id": "1", "time": datetime.now(UTC), "session_id": "s1"}
+    sending = asyncio.create_task(backend._send([TurnStarted(**common, traceparent=trace), TurnStarted(**common)]))
+    await asyncio.sleep(0)
+    sending.cancel()
+    assert sent == [[("traceparent", trace.encode())], None]
 
 
 async def test_failures_without_a_fine_key_are_counted() -> None:

@@ -179,6 +179,30 @@ async def test_the_span_of_an_envelope_is_the_parent_of_its_calls(spans: InMemor
     assert new.parent is None
 
 
+async def test_events_carry_the_trace_of_their_call(spans: InMemorySpanExporter) -> None:
+    """That of the call's span where spans are made, else that of its envelope; decisions of all stages continue it."""
+    given = f"00-{TRACE}-{SPAN}-01"
+    guard = guard_for_tests()
+    guard.register("fetch", lambda: "ok")
+    for traceparent in (given, "nonsense"):
+        await guard.call("fetch", session_id="s1", trace=CallTrace(traceparent=traceparent))
+    assert [event.get("traceparent") for event in published(guard)] == [given, given, None, None]
+
+    async def denied() -> None:
+        raise PermissionError
+
+    for _ in range(3):
+        await guard.call("fetch", denied, session_id="s2", trace=CallTrace(traceparent=given))
+    topics = {one.topic for one in guard.memory.outputs if one.traceparent == given}
+    assert topics >= {"outcomes", "escalations", "state"}
+
+    guard = guard_for_tests(tracing=True)
+    await guard.call("fetch", lambda: "ok", session_id="s1", trace=CallTrace(traceparent=given))
+    (own,) = spans.get_finished_spans()
+    stated = {event["traceparent"][:52] for event in published(guard)}
+    assert stated == {f"00-{TRACE}-{own.context.span_id:016x}"}
+
+
 async def test_a_span_says_how_its_call_ended(spans: InMemorySpanExporter) -> None:
     """The idempotency key as it is published, the error's code, and the circuit that refused it."""
     guard = guard_for_tests(tracing=True)

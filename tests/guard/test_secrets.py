@@ -98,13 +98,35 @@ def test_the_quick_look_misses_nothing(drawn: tuple[tuple[int, SecretShape], byt
 
 @pytest.mark.parametrize(
     "name",
-    "password passwd api_key apiKey X-Api-Key Authorization access_token refreshToken clientSecret cookie private_key "
-    "connectionString DB_PASSWORD pin otp cvv cardNumber ssn dsn sessionToken credentials signature".split(),
+    [
+        *"password passwd api_key apiKey X-Api-Key Authorization access_token refreshToken clientSecret cookie".split(),
+        *"private_key connectionString DB_PASSWORD pin otp cvv cardNumber ssn dsn sessionToken credentials".split(),
+        *"signature PassWord password2 password_confirmation passwordConfirm".split(),
+        *("API Key", "Pass Word", "Access Key"),
+    ],
 )
 def test_a_telling_name_hides_its_value(name: str) -> None:
     """In any spelling, at any depth, whatever the value looks like."""
     assert is_secret_name(name)
     assert redact({"a": [{name: {"x": "plain words"}}]}) == {"a": [{name: HIDDEN}]}
+
+
+@pytest.mark.parametrize(
+    ("args", "secret"),
+    [
+        (["mysql", "--password", "Zebra42moon"], "Zebra42moon"),
+        (["curl", "-u", "bob:Zebra42moon", "https://host"], "Zebra42moon"),
+        (["sshpass", "-p", "Zebra42moon", "ssh", "host"], "Zebra42moon"),
+        ({"Key": "password", "Value": "Zebra42moon"}, "Zebra42moon"),
+    ],
+)
+def test_neighbours_tell_that_a_value_is_a_secret(args: Any, secret: str) -> None:
+    """The words of a command, one by one; the name and the value of a setting."""
+    assert secret not in str(redact({"args": args}))
+    event = {"schema_version": "1.0", "id": "1", "type": "tool_call.started", "tool_name": "t", "args": {"args": args}}
+    assert secret not in redact_record(orjson.dumps(event)).decode()
+    harmless = ["git", "log", "--oneline", "-n", "5", "--token-count", "many words"]
+    assert redact(harmless) == harmless
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "tokens", "token_count", "key", "monkey", "author", "compass", "spine"])

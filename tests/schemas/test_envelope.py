@@ -78,6 +78,14 @@ def test_the_trace_context_is_read_or_left(headers: object, found: str | None) -
     assert traceparent_of(headers) == found  # type: ignore[arg-type]
 
 
+def test_an_event_states_its_trace_context_too() -> None:
+    """That of the headers takes precedence, and a malformed one is left out."""
+    other = TRACE.replace("b7ad", "a7ad")
+    assert traceparent_of(None, other) == other
+    assert traceparent_of([("traceparent", TRACE.encode())], other) == TRACE
+    assert traceparent_of([("a", b"b")], "x" * 60_000) is None
+
+
 @pytest.mark.parametrize(
     ("ms", "text"),
     [

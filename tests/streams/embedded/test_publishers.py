@@ -124,7 +124,7 @@ def test_only_the_agents_own_hooks_end_its_pause(server: Server) -> None:
     server.loop()
     spoken = event("user.message", "agent")
     wrapped = {"specversion": "1.0", "id": "w", "type": "x", "source": "y", "session_id": "mine", "data": spoken}
-    for forged in (spoken, wrapped):
+    for forged in (spoken, wrapped, wrapped | {"session_id": 5}, wrapped | {"data": wrapped | {"workspace_id": [1]}}):
         assert reasons(server.post(forged)) == ["not_yours $.session_id"]
     assert server.hook("UserPromptSubmit", forged=True, prompt="go on") == {}
     assert refusal(server.call("Bash", command="./other")).startswith("trustfold: Stopped after 6")
