@@ -18,7 +18,7 @@ from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.topics import TOPICS, TopicRole
 from .clients.kafka_log import KafkaSettings, StoredRecord, read
 from .doctor_machine import CheckFinding, CheckStatus
-from .lag import group_lags
+from .lag import age_in_words, group_lags
 
 try:
     from aiokafka.admin import AIOKafkaAdminClient
@@ -174,6 +174,8 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: TopicRole) -> Asyn
         some = ", ".join(one.topic for one in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
         found = f"{len(missing)} of {len(planned)} do not exist: {some}"
         advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
+        if len(missing) < len(planned):
+            advice += "; if they were lost, docs/recovery.md says what was lost with them and how it comes back"
         yield CheckFinding("topics", CheckStatus.FIX, found, advice)
     for one in differences:
         if one.what != "missing":
@@ -314,7 +316,7 @@ async def _lag(settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIt
     running = await _workers(settings, admin)
     for group in groups:
         lost = sum(one.deleted for one in group.partitions)
-        found = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
+        found = f"{group.role}s are {group.records:,} records behind, the oldest {age_in_words(group.seconds)}"
         if lost:
             advice = "start more of them, or keep topics longer (retention.ms)"
             yield CheckFinding("lag", CheckStatus.FIX, f"{found}; {lost:,} were deleted before they were read", advice)

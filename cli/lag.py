@@ -114,7 +114,11 @@ def _summary(group: GroupLag) -> str:
     begun = "; it has never committed an offset: does a worker run?" if never and group.role == "worker" else ""
     deleted = sum(one.deleted for one in group.partitions)
     lost = f"; {deleted:,} records were deleted before it read them" if deleted else ""
-    late = f"{group.records:,} records behind, the oldest {_age(group.seconds)}" if group.records else "nothing behind"
+    late = (
+        f"{group.records:,} records behind, the oldest {age_in_words(group.seconds)}"
+        if group.records
+        else "nothing behind"
+    )
     return f"{group.role} group {group.name}: {late}{lost}{begun}"
 
 
@@ -133,14 +137,14 @@ def _table(groups: Sequence[GroupLag]) -> Table:
                 "–" if one.committed is None else f"{one.committed:,}",
                 f"{one.end:,}",
                 f"{one.records:,}",
-                "?" if one.seconds is None else _age(one.seconds) if one.records else "",
+                "?" if one.seconds is None else age_in_words(one.seconds) if one.records else "",
                 style=BAD if one.deleted else "",
             )
         table.add_section()
     return table
 
 
-def _age(seconds: float) -> str:
+def age_in_words(seconds: float) -> str:
     """Age as text in its two largest units."""
     whole = int(seconds)
     if whole < 1:

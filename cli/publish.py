@@ -115,9 +115,19 @@ def _to_kafka(bootstrap: str, files: tuple[str, ...], topic: str, *, event_times
     from .clients.kafka_log import run
 
     target = KafkaTarget(bootstrap)
+    from ..streams.kafka.publish import PublishProgress
     from ..streams.kafka.publish import publish as send
 
-    progress = run(target.kafka, send(target.kafka, _lines(files), topic=topic, event_times=event_times))
+    progress = PublishProgress()
+    try:
+        run(target.kafka, send(target.kafka, _lines(files), topic=topic, event_times=event_times, progress=progress))
+    except Exception:
+        if progress.sent:
+            note(
+                f"{progress.sent:,} were published before this failure; of events that are published again, workers "
+                "recognise the latest 128 of each session"
+            )
+        raise
     for number, reason in progress.reasons:
         note(f"{topic.removesuffix('s')} {number:,} refused: {reason}")
     return progress.sent, progress.refused

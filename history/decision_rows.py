@@ -14,7 +14,7 @@ import orjson
 
 from ..errors import RejectReason
 from ..projections.rule_source import RULES_TOPIC
-from ..schemas.codec import MAX_BYTES
+from ..schemas.codec import MAX_BYTES, UNREADABLE
 from ..schemas.outcomes import CallOutcome
 from .columns import END_MS, RecordedRow, columns_of
 
@@ -114,7 +114,7 @@ def _record_of_call(value: bytes) -> dict[str, Any] | None:
         if _decode_outcome(value).outcome is None:
             return None
         body: dict[str, Any] = orjson.loads(value)
-    except (msgspec.MsgspecError, ValueError):
+    except (*UNREADABLE, ValueError):
         return None
     row = _NOT_SENT | {name: body[name] for name in body.keys() & _OF_CALLS}
     ended, row["started"] = body.get("ended_ms"), body.get("started_ms")

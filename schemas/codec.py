@@ -36,7 +36,9 @@ MAX_BYTES = 1_048_576
 MAX_DEPTH = 64
 """Deepest nesting of objects and arrays."""
 
-_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that are no record of its type: nesting that exceeds the stack, too."""
+
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -95,7 +97,7 @@ def decode_event(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Event:
         diagnosis.check_depth(value, MAX_DEPTH)
     try:
         event = _decode_event(value)
-    except _FAULTS as fault:
+    except UNREADABLE as fault:
         return _decode_leniently(value, fault, max_bytes)
     if event.schema_version != "1.0":
         diagnosis.check_version(event.schema_version)
@@ -125,7 +127,7 @@ def _decode_leniently(value: bytes, fault: Exception, max_bytes: int) -> Event:
     if isinstance(document.get("error"), str):
         try:
             loose = _decode_loose(value)
-        except _FAULTS as other:
+        except UNREADABLE as other:
             kind = document.get("type")
             fault = other if isinstance(kind, str) and kind in _LOOSE_TYPES else fault
         else:
@@ -140,7 +142,7 @@ def _unwrap(value: bytes, document: dict[str, Any], max_bytes: int) -> Event:
         return decode_event(bytes(_decode_cloud(value).data), max_bytes=max_bytes)
     except EventRejected as inner:
         raise EventRejected(inner.reason, f"$.data{inner.path[1:]}", inner.message) from None
-    except _FAULTS as fault:
+    except UNREADABLE as fault:
         raise diagnosis.of_fault(document, fault, {}) from None
 
 
@@ -183,7 +185,7 @@ class _TopicDecoder(Generic[_T]):
         diagnosis.check_depth(value, MAX_DEPTH)
         try:
             record: _T = self._decode(value)
-        except _FAULTS as fault:
+        except UNREADABLE as fault:
             raise diagnosis.of_fault(diagnosis.document_of(value, fault), fault, self._types) from None
         diagnosis.check_version(record.schema_version)  # type: ignore[attr-defined]
         time = record.time  # type: ignore[attr-defined]

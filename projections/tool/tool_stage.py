@@ -263,6 +263,7 @@ def _fold_other(fold: ToolFold, event: Outcome | Command) -> None:
         case BreakerForceOpen() | BreakerClose() | BreakerDisable() | BreakerObserve():
             record = fold.state.breaker
             policy = fold.rules.breakers.policy_for(fold.state.scope, record.tool_class)
+            record.published = True  # `state` may show a circuit that a lost changelog held
             _publish_circuit(fold, breaker.apply_command(record, event, policy, fold.at), (event.id,))
         case _:
             trust_orders.apply_command(fold, event)

@@ -23,6 +23,9 @@ APPROVAL_S = 3600.0  # Seconds after which an unused approval expires, unless it
 # Moves that are published even for a tool whose record is kept for the fleet alone
 _SEEN_ORDERS = frozenset({TrustTrigger.REMOVE, TrustTrigger.RESTORE})
 
+# Orders that always publish what is left: `state` may show what a lost changelog held, which nothing else corrects
+_LIFTS = frozenset({TrustTrigger.RESET, TrustTrigger.RECOVER, TrustTrigger.RESTORE})
+
 TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore  # An operator's command about trust
 
 
@@ -55,6 +58,9 @@ def apply_command(fold: ToolFold, command: TrustCommand) -> None:
         meant = records(state)
         for service in state.services:
             _pass_on(fold, f"service:{service}", order)
+    if not meant and order.trigger in _LIFTS:
+        unknown = own_record(state) if whole else TrustRecord(key=name, scope="key")
+        _apply(fold, [unknown], order, whole=False)
     _apply(fold, meant, order, whole=whole)
     fleet_report.after_order(fold, command.id)
 
@@ -112,5 +118,6 @@ def _apply(fold: ToolFold, meant: list[TrustRecord], order: OperatorOrder, *, wh
             continue
         for change in changes:
             emitters.trust_changed(fold, record, change, rule, TrustCause(order.cause))
+        record.published = record.published or trigger in _LIFTS
         publish(fold, record, rule)
     note_ages(state)

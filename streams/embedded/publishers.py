@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from ...errors import ConfigError, EventRejected, RejectReason
+from ...schemas.codec import UNREADABLE
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 
 MAX_CACHED = 20_000  # Number of owners kept in memory; the store has all of them
@@ -104,7 +105,7 @@ def _about_of(value: bytes) -> _EventOwner | None:
             value = bytes(around.data)
             around = _around(value)
         return _about(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

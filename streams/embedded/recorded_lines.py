@@ -15,6 +15,7 @@ import msgspec
 
 from ...projections.processor import CLOCK_TOLERANCE_MS, FIRST_MS, LAST_MS
 from ...projections.rule_source import TOPIC as SETTINGS
+from ...schemas.codec import UNREADABLE
 from ...schemas.commands import Command
 from ...schemas.events import epoch_ms
 
@@ -122,7 +123,7 @@ class ArrivalOrder:
 def _read(value: bytes) -> _ReadLine:
     try:
         stamp = _decoder.decode(value)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return _ReadLine("events", value, 0, "")
     topic = "commands" if stamp.type in _COMMANDS else SETTINGS if stamp.type == "settings.changed" else "events"
     time = epoch_ms(stamp.time) if stamp.time is not None and stamp.time.tzinfo is not None else 0

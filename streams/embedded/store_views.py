@@ -21,7 +21,7 @@ from ...projections.emitter import StageOutput
 from ...projections.session.session_state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
-from ...schemas.codec import is_valid
+from ...schemas.codec import UNREADABLE, is_valid
 from ...schemas.settings import SettingsOverrides
 from .store import FIRST_OFFSET, OUTPUTS, connect, store_error
 
@@ -399,5 +399,5 @@ def session_of(value: bytes | None) -> str | None:
     """Return the session that a record names; None without one, or if the record cannot be parsed."""
     try:
         return _about.decode(value or b"").session_id
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None  # a dead letter may be anything

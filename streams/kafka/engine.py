@@ -441,23 +441,24 @@ class WorkerEngine:
                 rules=own,
             )
             task.check_topics(self.watch.topic_ids(map(self.settings.topic, stage.sources)))
-            if self.rulebook is not None:
-                self._publish_again(task)
+        if self.rulebook is not None:
+            await self._publish_again()
 
-    def _publish_again(self, task: PartitionTask) -> None:
-        """Publish all public states of a task if the `state` topic is a new one, or if the worker was told to."""
+    async def _publish_again(self) -> None:
+        """Publish the public states of tasks that knew another `state` topic, or of all if the worker was told to."""
         name = self.settings.topic(STATE)
-        renewed = any(task.note_topic(name, made) for made in self.watch.topic_ids([name]).values())
-        if not (renewed or self.publish_states):
-            return
-        outputs = task.processor.republish(key for key, _ in task.store.items())
-        self.writer.put(outputs, task.partition)
-        if renewed or outputs:
-            log.log(
-                logging.WARNING if renewed else logging.INFO,
-                "%sthe states of partition %d of the %s stage that are not at their default are published again: %d",
-                f"{name} is a new topic; " if renewed else "", task.partition, task.stage, len(outputs),
-            )  # fmt: skip
+        made = self.watch.topic_ids([name]).values()
+        renewed = [task for task in self.tasks.values() if any(task.note_topic(name, one) for one in made)]
+        count = 0
+        for task in self.tasks.values() if self.publish_states else renewed:
+            outputs = task.processor.republish(key for key, _ in task.store.items())
+            self.writer.put(outputs, task.partition)
+            count += len(outputs)
+            await asyncio.sleep(0)
+        if renewed:
+            log.warning("%s is a new topic; states that are not at their default are published again: %d", name, count)
+        elif self.publish_states:
+            log.info("states that are not at their default are published again: %d", count)
 
     async def _recall(self, stores: Sequence[PartitionStore]) -> Sequence[TaskRules | None]:
         """Return the rules that the tasks of some stores were folded by."""

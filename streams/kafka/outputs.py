@@ -202,7 +202,7 @@ class OutputWriter:
         self._waiting -= count
         if self._waiting <= ROOM:
             self._room.set()
-        tickets = {place: self._tickets(place[0], room) for place, room in rooms.items()}
+        tickets = {place: self._tickets(place, room) for place, room in rooms.items()}
         self._in_flight.taken(registered)
         await asyncio.gather(
             *[self._submit(producer, place, room, tickets[place], era) for place, room in rooms.items()]
@@ -238,13 +238,13 @@ class OutputWriter:
                 room.batches.append(producer.create_batch())
                 room.batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers)
 
-    def _tickets(self, topic: str, room: _OpenBatch) -> list[int]:
+    def _tickets(self, place: tuple[str, int], room: _OpenBatch) -> list[int]:
         """Register batches in flight to internal topics; return a ticket for each batch, 0 for other topics."""
+        topic, partition = place
         if topic not in self._in_flight.topics or not room.at:
             return [0] * len(room.batches)
-        return [
-            self._in_flight.sent(self._settings.topic(topic), room.at, batch.record_count()) for batch in room.batches
-        ]
+        tp = TP(self._settings.topic(topic), partition)
+        return [self._in_flight.sent(tp, room.at, batch.record_count()) for batch in room.batches]
 
     async def _submit(
         self, producer: Any, place: tuple[str, int], room: _OpenBatch, tickets: list[int], era: int
@@ -255,9 +255,9 @@ class OutputWriter:
             sent = await producer.send_batch(batch, tp.topic, partition=tp.partition)
             if era == self._era:
                 self._unacknowledged.add(sent)
-            sent.add_done_callback(partial(self._acknowledged, place[0], tp, batch.record_count(), ticket, era))
+            sent.add_done_callback(partial(self._acknowledged, place[0], batch.record_count(), ticket, era))
 
-    def _acknowledged(self, topic: str, tp: TP, count: int, ticket: int, era: int, sent: asyncio.Future[Any]) -> None:
+    def _acknowledged(self, topic: str, count: int, ticket: int, era: int, sent: asyncio.Future[Any]) -> None:
         self._unacknowledged.discard(sent)
         error = None if sent.cancelled() else sent.exception()
         if era != self._era:
@@ -268,7 +268,7 @@ class OutputWriter:
         self._metrics.outputs[topic] += count
         if ticket and not sent.cancelled():
             base = sent.result().offset
-            self._in_flight.acknowledged(ticket, tp, base + count if base >= 0 else -1)
+            self._in_flight.acknowledged(ticket, base + count if base >= 0 else -1)
 
     def _notify(self) -> None:
         """Wake the tasks that wait in `drain`."""

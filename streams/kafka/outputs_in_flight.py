@@ -1,7 +1,7 @@
 """Tracks a worker's own outputs until it folds them: queued, sent, or acknowledged and not yet folded.
 
 A stage may not fold records much newer than a record in flight to another stage of the same worker. Records to
-partitions of other workers are forgotten once acknowledged.
+partitions of other workers are forgotten once sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OutputsInFlight:
         self.waited_for = True
         self._folded: dict[TP, int] = {}
         self._queued: deque[_QueuedOutputs] = deque()
-        self._sent: dict[int, tuple[str, _SentBatch]] = {}
+        self._sent: dict[int, tuple[TP, _SentBatch]] = {}
         self._acknowledged: dict[TP, deque[tuple[int, _SentBatch]]] = {}
         self._tickets = 0
         self.count = 0  # number of records in flight
@@ -73,19 +73,21 @@ class OutputsInFlight:
         for _ in range(min(entries, len(self._queued))):
             self.count -= self._queued.popleft().records
 
-    def sent(self, topic: str, at: int, count: int) -> int:
-        """Register a batch given to the producer; return its ticket."""
+    def sent(self, tp: TP, at: int, count: int) -> int:
+        """Register a batch given to the producer; return its ticket, 0 for a partition of another worker."""
+        if tp not in self._folded:
+            return 0
         self._tickets += 1
-        self._sent[self._tickets] = topic, _SentBatch(at, count)
+        self._sent[self._tickets] = tp, _SentBatch(at, count)
         self.count += count
         return self._tickets
 
-    def acknowledged(self, ticket: int, tp: TP, end: int) -> None:
+    def acknowledged(self, ticket: int, end: int) -> None:
         """Record a batch's acknowledgement: it ends before offset `end`; unknown if negative."""
-        _, sent = self._sent.pop(ticket, ("", None))
-        if sent is None:
+        if ticket not in self._sent:
             return
-        if end <= self._folded.get(tp, end):  # negative, of another worker, or folded before the acknowledgement
+        tp, sent = self._sent.pop(ticket)
+        if end <= self._folded.get(tp, end):  # negative, no longer owned, or folded before the acknowledgement
             self.count -= sent.records
         else:
             self._acknowledged.setdefault(tp, deque()).append((end, sent))
@@ -109,8 +111,8 @@ class OutputsInFlight:
 
         Args:
             topics: the topics.
-            buffered: partitions with records to fold; acknowledged records in them are not waited for, as they are
-                among those or behind them.
+            buffered: partitions with records to fold; records sent to them are not waited for, as they are among
+                those or will be behind them.
         """
         if not self.waited_for:
             return math.inf
@@ -119,7 +121,5 @@ class OutputsInFlight:
 
     def oldest_of(self, topics: Collection[str], buffered: Collection[TP] = ()) -> float:
         """Return the order time of the oldest record sent to topics (real names); arguments as for `oldest`."""
-        waiting = [
-            sent[0][1].at for tp, sent in self._acknowledged.items() if tp.topic in topics and tp not in buffered
-        ]
-        return min([*waiting, *(sent.at for name, sent in self._sent.values() if name in topics)], default=math.inf)
+        waiting = [*((tp, sent[0][1]) for tp, sent in self._acknowledged.items()), *self._sent.values()]
+        return min((sent.at for tp, sent in waiting if tp.topic in topics and tp not in buffered), default=math.inf)

@@ -42,7 +42,12 @@ class PublishProgress:
 
 
 async def publish(
-    settings: KafkaSettings, lines: Iterable[bytes | str], *, topic: str = "events", event_times: bool = False
+    settings: KafkaSettings,
+    lines: Iterable[bytes | str],
+    *,
+    topic: str = "events",
+    event_times: bool = False,
+    progress: PublishProgress | None = None,
 ) -> PublishProgress:
     """Publish JSON lines under their record keys, and wait for the acknowledgement of all.
 
@@ -52,13 +57,14 @@ async def publish(
         topic: catalogue name, `events` or `commands`.
         event_times: stamp each record with its event's `time`, so that workers fold a backlog in order of time across
             partitions (docs/operating.md, Backlogs); by default with the present.
+        progress: is updated meanwhile and returned, for who must know it after a failure.
 
     Raises:
         ConfigError: no broker answers, the topic does not exist or may not be described, or an event's time is one that
             the topic would not keep. Earlier lines may have been written.
         KafkaError: the brokers rejected a batch; earlier ones may have been written.
     """
-    progress = PublishProgress()
+    progress = progress or PublishProgress()
     name = settings.topic(topic)
     times = RecordTimes(await time_limits(settings, name)) if event_times else None
     async with _BatchSender(settings, name, progress) as sender:

@@ -80,3 +80,10 @@ def test_the_columns_hold_what_the_example_says(topic: str, kind: type[msgspec.S
     with_columns = [field for field in own_fields(kind) if field in example and columns_of(topic, field)]
     assert with_columns
     assert not [field for field in with_columns if all(row.get(name) is None for name in columns_of(topic, field))]
+
+
+@pytest.mark.parametrize("poison", [b'{"a":' * 3_000, b'{"id":"\xff"}', b"["])
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_record_that_nobody_can_read_has_a_row(topic: str, poison: bytes) -> None:
+    """The recorder keeps where it lies, and goes on."""
+    assert row_of(topic, 1, 2, 0, "k", poison)["fault"] == "not_json"

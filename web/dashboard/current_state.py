@@ -17,7 +17,7 @@ import msgspec
 from ...errors import EventRejected
 from ...projections.incidents import CALM, IncidentRecord, OpenAsk, SessionNews, news_of, pattern_of
 from ...projections.topology import DECISION_TOPICS
-from ...schemas.codec import decode_decision
+from ...schemas.codec import UNREADABLE, decode_decision
 from ...schemas.decisions import PatternCleared, PatternDetected
 from ...schemas.events import epoch_ms
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
@@ -223,7 +223,7 @@ class StateBoard:
         """Apply an input event, or the finish of a call that the engine has closed as lost."""
         try:
             event = _event_decoder.decode(value)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return
         session, at_ms = event.session_id, epoch_ms(event.time)
         known = self._sessions.get(session)

@@ -22,7 +22,7 @@ from ...history.sessions.timeline import TimelineEntries, millis
 from ...projections.incidents import NOTHING, SessionNews
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...rules.rules import RuleSet
-from ...schemas.codec import encode, is_valid
+from ...schemas.codec import UNREADABLE, encode, is_valid
 from ...schemas.commands import Command
 from ...schemas.decisions import NudgeIssued, PatternDetected, PatternFields
 from ...schemas.events import Event
@@ -345,7 +345,7 @@ def _about(value: bytes | None) -> _SubjectFields:
     """Id and session of a record; empty if missing."""
     try:
         return _decoder.decode(value or b"{}")
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return _SubjectFields()
 
 

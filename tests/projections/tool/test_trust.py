@@ -204,6 +204,24 @@ def test_reset_is_a_watermark() -> None:
     assert story.fails(KEY).moves(KEY) == [("trusted", "escalated")]
 
 
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize(
+    ("order", "key", "shown"),
+    [
+        ("trust.reset", KEY, f"trust:w1\x1f{KEY}"),
+        ("trust.recover", KEY, f"trust:w1\x1f{KEY}"),
+        ("trust.recover", "bash|command=tar", "trust:w1\x1fbash|command=tar"),
+        ("tool.restore", KEY, f"trust:w1\x1f{KEY}"),
+        ("breaker.close", KEY, f"breaker:w1\x1ftool:{KEY}"),
+    ],
+)
+def test_an_order_clears_what_only_followers_still_know(order: str, key: str, shown: str, *, called: bool) -> None:
+    """A lost changelog leaves a key escalated on `state` that the workers trust; nothing else corrects it."""
+    story = Story().works(KEY) if called else Story()
+    story.command(order, key)
+    assert [(one.key, one.value) for one in story.outputs if one.topic == "state"][-1:] == [(shown, None)]
+
+
 def test_remove_and_restore() -> None:
     """An operator takes a tool away; only restore brings it back, clean."""
     story = escalated()

@@ -141,3 +141,9 @@ def test_nothing_is_lost_and_no_time_is_made_later(lines: list[tuple[datetime, s
     assert [one.value for one in found] == values
     for one, (time, _) in zip(found, lines, strict=True):
         assert one.arrived_ms < epoch_ms(time.replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize("poison", [b'{"a":' * 3_000, b'{"type":"\xff"}', b"["])
+def test_a_line_that_nobody_can_read_is_an_event_of_no_time(poison: bytes) -> None:
+    """It becomes a dead letter when it is folded, and the next lines are read."""
+    assert read(poison, line(at(0))) == [("events", poison, UNKNOWN), ("events", line(at(0)), UNKNOWN)]

@@ -126,9 +126,9 @@ def test_a_stage_does_not_run_ahead_of_what_it_has_written() -> None:
     assert log.times() == [10_000, 10_500]
     assert log.take() == []
     assert log.order.held == "stage"
-    ticket = log.order.outputs_in_flight.sent("outcomes", 9_800, LEAD_RECORDS)
+    ticket = log.order.outputs_in_flight.sent(OUTCOMES, 9_800, LEAD_RECORDS)
     log.order.outputs_in_flight.taken(1)
-    log.order.outputs_in_flight.acknowledged(ticket, OUTCOMES, LEAD_RECORDS)
+    log.order.outputs_in_flight.acknowledged(ticket, LEAD_RECORDS)
     assert log.take() == []
     log.order.outputs_in_flight.folded(OUTCOMES, LEAD_RECORDS)
     assert log.times() == [12_000]
@@ -162,9 +162,17 @@ def test_what_is_acknowledged_in_partitions_of_others_is_not_waited_for() -> Non
     outputs_in_flight = log.order.outputs_in_flight
     outputs_in_flight.folded(OUTCOMES, 500)
     for tp, end in ((TP("outcomes", 7), 500), (OUTCOMES, 500), (OUTCOMES, -1)):
-        outputs_in_flight.acknowledged(outputs_in_flight.sent("outcomes", 1_000, 200), tp, end)
+        outputs_in_flight.acknowledged(outputs_in_flight.sent(tp, 1_000, 200), end)
     assert not outputs_in_flight.count
     assert log.times() == [20_000]
+
+
+def test_what_is_sent_is_not_waited_for_where_it_cannot_come_next() -> None:
+    """It goes to another worker, or behind records that wait in its partition: those of a log that is folded again."""
+    log = Log(events0=[20_000], outcomes0=[20_000], commands0=[20_000])
+    log.order.outputs_in_flight.sent(TP("outcomes", 7), 1_000, LEAD_RECORDS)
+    log.order.outputs_in_flight.sent(OUTCOMES, 1_000, LEAD_RECORDS)
+    assert log.times() == [20_000] * 3
 
 
 def test_records_that_never_come_back_do_not_stop_the_worker() -> None:

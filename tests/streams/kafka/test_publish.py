@@ -1,19 +1,22 @@
 """Publishing lines: keyed, counted, refused with a reason."""
 
 import asyncio
+import re
 import time
 from pathlib import Path
 
 import orjson
 import pytest
 from broker_kit import Broker
+from click.testing import CliRunner
 from counting import TOPOLOGY
 from lane_harness import LaneHarness
+from trustfold.cli.publish import publish as cli_publish
 from trustfold.errors import ConfigError, EventRejected
 from trustfold.schemas.codec import rfc3339
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.outputs import partition_of
-from trustfold.streams.kafka.publish import RecordTimes, publish, record_key
+from trustfold.streams.kafka.publish import IN_FLIGHT, RecordTimes, publish, record_key
 from trustfold.streams.kafka.topics import TimeLimits, create_topics, find_differences, keep_events, time_limits
 
 
@@ -107,6 +110,22 @@ def test_old_events_are_published_when_the_topic_keeps_them(broker: Broker, topi
     assert not [found for found in asyncio.run(find_differences(lane.settings, TOPOLOGY)) if not found.chosen]
     assert asyncio.run(publish(lane.settings, [timed(old), timed(old + 5)], event_times=True)).sent == 2
     assert [record.timestamp for records in lane.read(name).values() for record in records] == [old, old + 5]
+
+
+@pytest.mark.durable_broker
+def test_a_publication_that_breaks_off_says_how_far_it_came(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
+    """So that who goes on knows that a part is there already."""
+    lane = LaneHarness(broker.bootstrap, topic_prefix, tmp_path)
+    asyncio.run(create_topics(lane.settings, TOPOLOGY))
+    now = int(time.time() * 1000)
+    large = orjson.dumps(orjson.loads(timed(now)) | {"text": "x" * 400_000})
+    file = tmp_path / "events.ndjson"
+    file.write_bytes(b"\n".join([*[large] * (IN_FLIGHT + 4), timed(now - 400 * DAY_MS)]))
+    done = CliRunner().invoke(
+        cli_publish, [str(file), "--bootstrap", broker.bootstrap], env={"TRUSTFOLD_TOPIC_PREFIX": topic_prefix}
+    )
+    assert isinstance(done.exception, ConfigError)
+    assert re.search(r"\d+ were published before this failure", done.stderr)
 
 
 @pytest.mark.durable_broker

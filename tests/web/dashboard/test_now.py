@@ -323,6 +323,15 @@ def test_a_board_that_nobody_reads_keeps_no_more_than_it_needs() -> None:
     assert not board.sessions
 
 
+@pytest.mark.parametrize("poison", [b'{"type":"permission.requested","a":' * 3_000, b'{"type":"permission.\xff"}', b""])
+def test_an_event_that_nobody_can_read_is_passed_over(poison: bytes) -> None:
+    """Whatever a publisher sends, the state is told of what comes behind it."""
+    board = StateBoard()
+    asks = {"session_id": "s", "time": "2026-01-05T10:00:00Z", "type": "permission.requested", "call_id": "c"}
+    board.hear([poison, orjson.dumps(asks)])
+    assert list(board.sessions) == ["s"]
+
+
 def test_a_session_that_asks_without_end_takes_no_more_memory() -> None:
     """Nor one whose calls are lost without end: the latest are kept."""
     board = StateBoard()
