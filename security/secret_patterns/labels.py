@@ -128,7 +128,7 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
     bare = group == 7
     before = text[max(0, match.start() - 40) : match.end(1)]
     env = _ENV.search(before) is not None and (len(label) > 3 or text[match.start() - 1 : match.start()] == b"_")
-    if not value or is_placeholder(value) or (bare and text[end : end + 1] in {b"(", b"["}):
+    if not value or b"[redacted" in value or is_placeholder(value) or (bare and text[end : end + 1] in {b"(", b"["}):
         return None
     if bare and _is_call(value):
         return None

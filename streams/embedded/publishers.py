@@ -70,7 +70,7 @@ def read_publishers(path: Path | None) -> dict[str, SenderIdentity]:
     return found
 
 
-class _CloudEvent(msgspec.Struct):
+class _OuterEnvelope(msgspec.Struct):
     """CloudEvent around an event; all other fields are read by nobody, and may hold anything."""
 
     schema_version: Any = msgspec.UNSET
@@ -93,7 +93,7 @@ class _EventOwner(msgspec.Struct):
         return any(isinstance(one, str) and one in BLOCKING for one in (self.severity, error.get("severity")))
 
 
-_around = msgspec.json.Decoder(_CloudEvent).decode
+_around = msgspec.json.Decoder(_OuterEnvelope).decode
 _about = msgspec.json.Decoder(_EventOwner).decode
 
 

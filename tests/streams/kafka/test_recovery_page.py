@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import orjson
@@ -15,8 +16,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from broker_kit import Broker
 from kafka_run import Written, consumer, environment, follow, prepare, settings_for
+from recorded import replayed
 from scenarios import cli_command_failures
 from trustfold.projections.topology import STAGE_OF_TOPIC
+from trustfold.rules.rules import RuleSet
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
@@ -55,13 +58,13 @@ class Deployment:
         assert code == 0, self.log
 
     def folded(self) -> dict[str, str]:
-        """State of each key on `state`, once the tool is escalated there."""
+        """State of each key on `state`, once it is that of a replay."""
         with self.worker() as process:
             return self.told(process)
 
     def told(self, process: subprocess.Popen[bytes]) -> dict[str, str]:
         """The same, of a worker that runs."""
-        return _states(asyncio.run(follow(self.settings, _escalated, process, 120)))
+        return _states(asyncio.run(follow(self.settings, _complete, process, 120)))
 
     async def lose(self, topics: Iterable[str]) -> None:
         """Delete topics (real names) and create what is missing."""
@@ -95,13 +98,22 @@ def deployment(broker: Broker, topic_prefix: str, tmp_path: Path) -> Deployment:
     return Deployment(settings, tmp_path)
 
 
+@cache
+def _expected() -> dict[str, str]:
+    """State of each key after a replay."""
+    written: Written = {}
+    for output in replayed(cli_command_failures().records, RuleSet()):
+        written.setdefault((output.topic, output.key), []).append(output.value)
+    return _states(written)
+
+
 def _states(written: Written) -> dict[str, str]:
     known = {key: values[-1] for (topic, key), values in written.items() if topic == "state"}
     return {key: str(orjson.loads(value).get("state")) for key, value in known.items() if value is not None}
 
 
-def _escalated(written: Written) -> bool:
-    return any(state in {"escalated", "blocked"} for state in _states(written).values())
+def _complete(written: Written) -> bool:
+    return _states(written) == _expected()
 
 
 def test_a_new_state_topic_is_filled_again(deployment: Deployment) -> None:
