@@ -37,7 +37,7 @@ MAX_DEPTH = 64
 """Deepest nesting of objects and arrays."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises for bytes that are no record of its type: nesting that exceeds the stack, too."""
+"""Exceptions of decoders for bytes that are no record of their type, or are nested beyond the stack."""
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 

@@ -192,7 +192,7 @@ class NeedleSearch:
 
 
 class SecretSearch(NamedTuple):
-    """What texts are searched with."""
+    """Searches for the needles and tokens of all rules."""
 
     needles: NeedleSearch  # those of structures and labels
     tokens: NeedleSearch  # those of tokens

@@ -251,6 +251,6 @@ class IncidentWebhook:
         headers = self._target.headers(notice, body, self._clock_ms() // 1000)
         try:
             answer = self._pool.request("POST", self._target.url, body=body, headers=headers, redirect=False)
-        except urllib3.exceptions.HTTPError as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             return type(error).__name__
         return "" if 200 <= answer.status < 300 else f"HTTP {answer.status}"

@@ -34,7 +34,7 @@ from .unfold import (
 
 
 class CallDanger(NamedTuple):
-    """What a call would do that is dangerous or risky."""
+    """Danger of a call: the kind of harm, in words, and the command that would do it."""
 
     kind: DangerKind | None = None  # kind of harm; None for nearly all calls
     text: str = ""  # the same in words, as they follow "would"

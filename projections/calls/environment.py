@@ -30,7 +30,7 @@ MissingKind = Literal["program", "module", "credential", "host", "network"]
 
 
 class MissingPart(NamedTuple):
-    """What is missing around a tool."""
+    """Part of a tool's environment that is missing: a program, module, host or credential."""
 
     kind: MissingKind  # what it is
     name: str  # program, module, host or service, host with port, package manager

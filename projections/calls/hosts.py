@@ -67,7 +67,7 @@ _SOCKET = re.compile(
     r"|(?<![\w.:/@-])(localhost|\d{1,3}(?:\.\d{1,3}){3}):(\d{1,5})\b",
     re.IGNORECASE,
 )
-"""Where a line names a host and a port without a scheme."""
+"""Expression for a host and a port that a line names without a scheme."""
 
 _HINTS = (
     "connect",

@@ -148,7 +148,7 @@ ANSWERS: tuple[AnsweringPrograms, ...] = (
 
 
 class ServiceSigns(NamedTuple):
-    """How programs say that the service behind them is away or refuses."""
+    """Signs by which programs say that the service behind them is away or refuses."""
 
     programs: tuple[str, ...]  # names of the programs
     default: str = ""  # the service where neither the line nor the message names one; empty: then there is none

@@ -75,7 +75,7 @@ AnswerCodes = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 class CommandRequest(NamedTuple):
-    """What a command line asks, as far as its failure is judged by it."""
+    """Request of a command line, as far as its failure is judged by it."""
 
     answers: AnswerCodes = ()  # exit codes that are answers of it
     program: str = ""  # program with a service behind it; empty: none
@@ -88,7 +88,7 @@ NOTHING_ASKED = CommandRequest()
 
 
 class FailureReading(NamedTuple):
-    """What a command line's failure says."""
+    """Reading of a command line's failure: an answer, or a service that is away or refuses."""
 
     answer: bool = False  # it is an answer of the program, and so no failure
     # the service behind the program is away, or refuses the caller; empty: neither

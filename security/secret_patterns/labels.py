@@ -105,6 +105,7 @@ _VERSION = re.compile(rb"\d+(?:\.\d+)+")
 _REST_OF_LINE = re.compile(rb"[^\n\"'\\]*")
 _ENV = re.compile(rb"(?<![A-Z0-9_])(?:(?<![a-z])[A-Z]|[A-Z0-9_][0-9_]*+[A-Z])[A-Z0-9_]*+$")
 _IDENTIFIER = re.compile(rb"[a-z_]+")
+_FOUND = re.compile(rb"\xff+|\[redacted(?::[0-9a-f]{16})?\]")  # Parts of a value that are hidden already
 _KEY_BEFORE = re.compile(
     rb"(?:api|access|private|account|master|secret|sign(?:ing)?|encryption|license|ssh|shared|session|deploy|storage"
     rb"|subscription|consumer|client|admin|write|auth|hmac|aes|rsa|service|app|application|integration|ingest|project)"
@@ -124,11 +125,11 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
     label, separator = match.group(1).rstrip(b"0123456789"), match.group(2)
     group = match.lastindex or 0
     start, end = match.span(group)
-    value = text[start:end]
+    value = _FOUND.sub(b"", text[start:end])  # the rest alone is judged, so that to redact twice changes nothing
     bare = group == 7
     before = text[max(0, match.start() - 40) : match.end(1)]
     env = _ENV.search(before) is not None and (len(label) > 3 or text[match.start() - 1 : match.start()] == b"_")
-    if not value or b"[redacted" in value or is_placeholder(value) or (bare and text[end : end + 1] in {b"(", b"["}):
+    if not value or is_placeholder(value) or (bare and text[end : end + 1] in {b"(", b"["}):
         return None
     if bare and _is_call(value):
         return None

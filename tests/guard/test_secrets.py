@@ -37,6 +37,22 @@ def places(text: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def test_redacted_text_is_not_redacted_again() -> None:
+    """Guards, servers and recorders redact one after the other, whole records and such as were cut off."""
+    for kind, (text, _) in KINDS.items():
+        for place, event in places(text).items():
+            for raw in (orjson.dumps(event), orjson.dumps(event)[:-1]):
+                once = redact_record(raw)
+                assert redact_record(once) == once, (kind, place)
+
+
+def test_the_rest_of_a_value_with_a_hidden_part_is_judged() -> None:
+    """A marker that a program prints inside of a secret does not shield it."""
+    assert "Zx81kQ" not in redact_text("password: Zx81kQ7pLm[redacted]")
+    cut = b'{"session_id":"ACME_KEY=zyxwvuts","turn":3'
+    assert redact_record(redact_record(cut)) == redact_record(cut) == cut.replace(b"zyxwvuts", HIDDEN.encode())
+
+
 def test_no_kind_of_secret_is_shown_in_any_place() -> None:
     """Of 700 kinds and more: those of vendors, of files, of command lines, of prose in many languages."""
     shown = [
