@@ -12,11 +12,11 @@ Three rules hold a record back, each for a bounded time:
 - skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
 
 Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
-order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. Between two
+order time it has reached (`commit_note`); over a backlog they commit such notes many times a second. Between two
 commits each outcome says how far the worker has come that wrote it. A worker ahead of the slowest by more than its lead
-waits, but only for a bounded time, as a stuck worker must not stop the group; then it continues until the skew has been
-small again. The lead grows with the pace of the slowest: waiting for less than it folds between two exchanges would
-order nothing (docs/operating.md, Backlogs).
+waits while the slowest catches up. If that comes no further than the lead within a bounded time, the worker continues
+until the skew has been small again: a stuck worker must not stop the group. The lead grows with the pace of the
+slowest: waiting for less than it folds between two exchanges would order nothing (docs/operating.md, Backlogs).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class WorkerSkew:
 
         Args:
             lead: seconds of order time that this worker may be ahead.
-            wait: longest time, in seconds, of one wait.
+            wait: longest time, in seconds, that it waits while the slowest comes no further than the lead.
             clock: monotonic seconds.
         """
         self.seconds = 0.0
@@ -88,6 +88,7 @@ class WorkerSkew:
         self._behind: dict[str, int] = {}
         self._unknown = False
         self._since: float | None = None
+        self._then = 0.0  # the slowest's order time at `_since`
         self._steps: deque[float] = deque(maxlen=EXCHANGES_AHEAD + 1)
 
     @property
@@ -148,13 +149,13 @@ class WorkerSkew:
             self._since = None
             return False
         now = self._clock()
-        if self._since is None:
-            self._since = now
+        if self._since is None or (self._since > -math.inf and self._slowest - self._then >= self._lead_ms):
+            self._since, self._then = now, self._slowest
         if now - self._since <= self._wait:
             return True
         if self._since > -math.inf:
-            log.warning("this worker is %.0f s ahead of another one and has waited %g s; it no longer waits",
-                        self.seconds, self._wait)  # fmt: skip
+            log.warning("this worker is %.0f s ahead of another one, which came no further than %g s in %g s; it no "
+                        "longer waits", self.seconds, self._lead_ms / 1000, self._wait)  # fmt: skip
             self._since = -math.inf
         return False
 

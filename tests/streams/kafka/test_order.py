@@ -211,6 +211,22 @@ def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> 
     assert not log.skew.seconds
 
 
+def test_a_worker_that_catches_up_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """However long that takes; one that comes no further than the lead within the patience is not."""
+    log = Log(events0=[9_000_000])
+    for reached in range(0, 600_000, 30_000):
+        log.skew.update([commit_note(reached, "w1")])
+        assert log.take() == []
+        log.now += PATIENCE / 2
+    assert not caplog.records
+    for reached in (600_000, 601_000, 602_000):
+        log.skew.update([commit_note(reached, "w1")])
+        held = not log.take()
+        log.now += PATIENCE / 2 + 1
+    assert not held
+    assert len(caplog.records) == 1
+
+
 @given(st.none() | st.integers(0, 2**53))
 def test_a_commit_tells_the_time_it_has_come_to(at: int | None) -> None:
     """What is written there is read back; commits of other releases say nothing."""
