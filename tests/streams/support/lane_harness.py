@@ -19,10 +19,11 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from counting import STATE, TOPOLOGY, State
 from trustfold.streams.kafka.changelog import EpochFilter
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
+from trustfold.streams.kafka.lag import offsets_of
 from trustfold.streams.kafka.store import OWN
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
@@ -88,10 +89,15 @@ class Worker:
         """Let a paused process go on."""
         self.process.send_signal(signal.SIGCONT)
 
+    def ended(self, timeout: float = 60) -> int:
+        """Wait for its end and give back its exit code; fail with its log when it goes on."""
+        wait_until(lambda: self.process.poll() is not None, timeout=timeout, what=self.text, every=0.1)
+        return int(self.process.returncode)
+
     def stop(self, timeout: float = 60) -> int:
         """Ask it to stop and give back its exit code."""
         self.process.terminate()
-        return self.process.wait(timeout)
+        return self.ended(timeout)
 
 
 def session_timeout(kind: str) -> str:
@@ -177,14 +183,24 @@ class LaneHarness:
         run(anew())
 
     def limit(self, topic: str, size: int) -> None:
-        """Let the broker refuse batches above a size on a catalogue topic."""
+        """Let the broker refuse batches above a size on a catalogue topic, and wait until it does."""
 
         async def alter() -> None:
             admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.servers)
             await admin.start()
-            config = {"max.message.bytes": str(size)}
-            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.settings.topic(topic), config)])
+            name, config = self.settings.topic(topic), {"max.message.bytes": str(size)}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, config)])
             await admin.close()
+            async with AIOKafkaProducer(bootstrap_servers=self.settings.servers) as producer:
+
+                async def takes(length: int) -> bool:
+                    with contextlib.suppress(MessageSizeTooLargeError):
+                        return bool(await producer.send_and_wait(name, bytes(length)))
+                    return False
+
+                # The change is acknowledged before each part of the broker has it; a batch has 70 bytes of its own.
+                while await takes(size) or not await takes(size - 90):
+                    pass
 
         run(alter())
 
@@ -229,7 +245,7 @@ class LaneHarness:
                 while (have := sum((await consumer.end_offsets(places)).values())) < reached:
                     if time.monotonic() > deadline:
                         raise AssertionError(f"{topic} has {have} records, wanted {reached}\n{self.logs()}")
-                    await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.02)
                 return have
 
         return run(ask())
@@ -238,16 +254,12 @@ class LaneHarness:
         """Committed offset and log end of each source partition; -1 where nothing was committed."""
 
         async def ask() -> dict[tuple[str, int], tuple[int, int]]:
-            async with _reader(self.settings.servers, group_id=self.settings.app_id) as consumer:
-                found = {}
-                for name in ("events", "outcomes", "commands"):
-                    places = await _places(consumer, self.settings.topic(name))
-                    consumer.assign(places)
-                    ends = await consumer.end_offsets(places)
-                    for place in places:
-                        offset = await consumer.committed(place)
-                        found[name, place.partition] = (-1 if offset is None else offset, ends[place])
-                return found
+            names = {self.settings.topic(name): name for name in ("events", "outcomes", "commands")}
+            offsets = await offsets_of(self.settings, self.settings.app_id)
+            async with _reader(self.settings.servers) as consumer:
+                places = [place for name in names for place in await _places(consumer, name)]
+                ends = (await consumer.end_offsets(places)).items()
+            return {(names[at.topic], at.partition): (offsets.get(at, -1), end) for at, end in ends}
 
         return run(ask())
 
@@ -277,7 +289,7 @@ class LaneHarness:
             late = {place: spot for place, spot in last.items() if spot[0] != spot[1]}
             return f"everything committed; behind: {late}\n{self.logs()}"
 
-        wait_until(done, timeout=timeout, what=behind, every=0.1)
+        wait_until(done, timeout=timeout, what=behind, every=0.25)
 
     def states(self, stage: str) -> dict[str, State]:
         """State of every key of a stage, as a new owner would read it from the changelog."""
