@@ -79,7 +79,7 @@ def _answers(
     from ..history.queries import ask
     from ..history.reports import filters_for
 
-    found = {}
+    found: dict[CatalogueQuestion, QuestionAnswer] = {}
     taken = {question: filters_for(question, chosen.filters) for question in questions}
     for filters in dict.fromkeys(taken.values()):
         narrow(connection, chosen.roots, filters=filters)

@@ -19,8 +19,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["broker_kit.plugin"]
 
-# The same inputs in every run, and no limit of time for one: luck and load decide nothing. `make explore` draws anew.
-settings.load_profile("ci")
+# The same few inputs in every run, and no limit of time for one: luck and load decide nothing. `make explore` draws more.
+settings.register_profile("few", settings.get_profile("ci"), max_examples=40)
+settings.load_profile("few")
 
 
 @pytest.fixture
