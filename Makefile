@@ -177,12 +177,13 @@ fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" 
 	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/cli/test_fuzz.py --hypothesis-profile default --timeout 0 $(ARGS)
 
 .PHONY: explore
-explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `make test` draws the same ones each time
-	@$(BIN)/pytest $(IN_PARALLEL) -m hypothesis --hypothesis-profile default $(ARGS)
+explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `make test` draws the same ones each time, a tenth of these
+	@$(BIN)/pytest $(IN_PARALLEL) -m hypothesis --hypothesis-profile explore $(ARGS)
 
 .PHONY: chaos
-chaos: $(VENV)/dev ## Kill, pause and restart workers, brokers and the recorder under load: 10 minutes (ARGS="--seed 7 --kills 20 --minutes 5")
+chaos: $(VENV)/dev ## Kill, pause and restart workers, brokers and the recorder under load: 12 minutes (ARGS="--seed 7 --kills 20 --minutes 5")
 	@$(BIN)/python tests/chaos $(ARGS)
+	@$(BIN)/pytest tests/chaos -m chaos
 
 .PHONY: charges
 charges: $(VENV)/dev ## Kill processes between a charge and its remembering, over every store: 1,000 keys (ARGS="--runs 60 --kind far --seed 7")

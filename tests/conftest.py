@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from _pytest.assertion import rewrite
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from warm_process import end_started, started
 
 # Tests start hundreds of processes: each would compile the package anew.
@@ -19,9 +19,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["broker_kit.plugin"]
 
-# The same few inputs in every run, and no limit of time for one: luck and load decide nothing. `make explore` draws more.
-settings.register_profile("few", settings.get_profile("ci"), max_examples=40)
-settings.load_profile("few")
+# The same inputs in every run, and no limit of time for one: luck and load decide nothing. `make explore` draws anew,
+# and ten times as many. A test that needs more or fewer takes a multiple of its profile's number.
+UNJUDGED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=30, suppress_health_check=UNJUDGED)
+settings.register_profile("explore", max_examples=300, deadline=None, suppress_health_check=UNJUDGED)
+settings.load_profile("ci")
 
 
 @pytest.fixture
@@ -59,10 +62,12 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out slow tests unless they are asked for; begin with the files that take longest, for a parallel run."""
-    if _quick(config):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    """Leave out slow tests and scenes of chaos unless asked for; begin with the files that take longest."""
+    left_out = ["slow"] if _quick(config) else []
+    left_out += ["chaos"] if "chaos" not in config.getoption("markexpr") else []
+    deselected = [item for item in items if any(map(item.get_closest_marker, left_out))]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in deselected]
     for name in ("broker", "slow"):
         first = {item.path for item in items if item.get_closest_marker(name)}
         items.sort(key=lambda item: item.path not in first)

@@ -45,6 +45,12 @@ SETTINGS: Mapping[str, str] = {
     # Compaction shows within seconds (Kafka: 15000), and does not take a quarter of the heap (Kafka: 128 MB).
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    # A third of the start and of what an idle node costs: threads for a server's load, and a record to the metadata
+    # twice a second that tells other nodes of nothing new.
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "background.threads": "2",
+    "metadata.max.idle.interval.ms": "0",
     # After kill -9 the node must wait until its former self counts as dead (Kafka: 9000 and 2000).
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",

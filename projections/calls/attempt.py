@@ -96,7 +96,7 @@ _KINDS = frozenset(DangerKind)
 
 # What calls of each kind would do, where the call itself is not known
 HARMS = {
-    DangerKind.ROOT: "remove or change a root or home directory",
+    DangerKind.ROOT: "remove or change a root, system or home directory",
     DangerKind.DISK: "overwrite or erase a disk",
     DangerKind.CREDENTIALS: "write or remove a store of credentials",
     DangerKind.FORK_BOMB: "start processes without end",

@@ -1,9 +1,9 @@
 """Detects dangerous calls from their arguments (docs/trust.md, Before the harm).
 
 Judged on the parsed command, never on free error text: a message that merely says "security" blocks nothing.
-*Dangerous* is the destruction of a root or home directory, a write to a raw disk or to a store of credentials, a fork
-bomb: its failure blocks its key. Its failure only escalates it if it is *risky*: a download or decoded text that runs
-at once, what is destroyed beyond the machine (`destruction`), and a destructive command as somebody else.
+*Dangerous* is the destruction of a root, system or home directory, a write to a raw disk or to a store of credentials,
+a fork bomb: its failure blocks its key. Its failure only escalates it if it is *risky*: a download or decoded text that
+runs at once, what is destroyed beyond the machine (`destruction`), and a destructive command as somebody else.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ _FORK_BOMB = re.compile(
 _SYSTEM = (
     r"etc|usr|bin|sbin|lib|lib32|lib64|boot|var|dev|sys|proc|opt|srv|root|System|Library|Applications"
     r"|usr/(?:bin|sbin|lib|lib64|share|local|include)|var/lib|etc/ssh"
+    r"|var/lib/(?:postgresql|pgsql|mysql|mariadb|mongodb|redis|docker|etcd|kubelet|elasticsearch|rabbitmq|cassandra)"
 )
 _ROOT = re.compile(rf"/(?:[*?]+|\.\*|(?:{_SYSTEM})(?:/\*)?|(?:home|Users)(?:/[^/]+(?:/\*|/\.\*)?)?)?\Z")
 _HOME = re.compile(
@@ -107,7 +108,7 @@ _HARMFUL = (
     | {"mkfs", "mke2fs", "mkswap", "newfs", "blkdiscard", "diskutil", "rsync"}
     | {"iex", "Invoke-Expression", "invoke-expression", "IEX"}
 )
-_REMOVES = "remove a root or home directory"
+_REMOVES = "remove a root, system or home directory"
 WRITES_CREDENTIALS = "write to a store of credentials"
 _FIND_RUNS = frozenset({"-exec", "-execdir"})
 _NEEDLES = (
@@ -342,9 +343,9 @@ def _danger_of(step: UnfoldedCommand) -> tuple[DangerKind, str] | None:
     if name in {"rm", "unlink"} and any(_CREDENTIAL_STORE.search(path) for path in _operands(step)):
         return DangerKind.CREDENTIALS, "remove a store of credentials"
     if name in _ONLY_RECURSIVE and _recursive(step) and any(map(_is_root, _operands(step))):
-        return DangerKind.ROOT, _REMOVES if name == "rm" else "change a whole root or home directory"
+        return DangerKind.ROOT, _REMOVES if name == "rm" else "change a whole root, system or home directory"
     if name == "mv" and any(map(_is_root, _moved(step)[0])):
-        return DangerKind.ROOT, "move a root or home directory"
+        return DangerKind.ROOT, "move a root, system or home directory"
     if name == "rsync" and any(word.startswith("--del") for word in words) and any(map(_is_root, _operands(step)[-1:])):
         return DangerKind.ROOT, _REMOVES
     if name.lower() in _WINDOWS_COMMANDS and (found := _windows_danger(name.lower(), step)):

@@ -16,7 +16,10 @@ MAX_SQL_CHARS = 16_384  # Number of characters of a statement that are read
 _MAX_COMMAND_CHARS = 400
 _WORD = r"(?:\S{1,200} ){0,12}?"
 _DRY = frozenset({"--dry-run", "--dryrun", "--help", "-h", "--check", "--dry-run=client", "--dry-run=server"})
-_AWS_KINDS = "(?:db-instance|db-cluster|table|stack|bucket|cluster|file-system|user-pool|hosted-zone|repository|volume)"
+_AWS_KINDS = (
+    "(?:db-instance|db-cluster|db-snapshot|table|stack|bucket|cluster|file-system|user-pool|hosted-zone|repository|volume"
+    "|snapshot|secret|domain|nodegroup|vault|backup-vault|organization|vpc|distribution|key-pair|function|queue|topic)"
+)
 _K8S_KINDS = "(?:ns|namespaces?|projects?|pv|pvc|persistentvolume(?:claim)?s?|crds?|customresourcedefinitions?|nodes?)"
 _BUCKET = r"[^/ ]{1,80}/?(?: |\Z)"
 _DESTROYING = (
@@ -27,25 +30,69 @@ _DESTROYING = (
     ("cdk", rf"{_WORD}destroy\b"),
     ("sls serverless", rf"{_WORD}remove\b"),
     ("kubectl oc k", rf"{_WORD}delete {_WORD}(?:{_K8S_KINDS}(?:[ /]|\Z)|--all(?:[ =]|\Z))"),
-    ("aws", rf"{_WORD}(?:s3 rb|delete-{_AWS_KINDS}|terminate-instances)\b"),
+    ("aws", rf"{_WORD}(?:s3 rb|delete-{_AWS_KINDS}|terminate-instances|schedule-key-deletion)\b"),
     ("aws", rf"{_WORD}s3 rm (?={_WORD}--recursive){_WORD}s3://{_BUCKET}"),
-    ("gcloud", rf"{_WORD}(?:projects|instances|clusters|databases|buckets|datasets) delete\b"),
+    (
+        "gcloud",
+        rf"{_WORD}(?:projects|instances|clusters|databases|buckets|datasets|services|secrets|disks|snapshots) delete\b",
+    ),
     ("gcloud", rf"{_WORD}storage rm (?={_WORD}(?:-r|--recursive|-R)\b){_WORD}gs://{_BUCKET}"),
     ("gsutil", rf"{_WORD}rb\b|{_WORD}rm {_WORD}-(?:r|R|rf|fr) {_WORD}gs://{_BUCKET}"),
-    ("az", rf"{_WORD}(?:group|server|account|cluster|vm|db|aks|keyvault) delete\b"),
+    (
+        "az",
+        rf"{_WORD}(?:group|server|account|cluster|vm|db|aks|keyvault|secret|webapp|functionapp|disk|cosmosdb) delete\b",
+    ),
     ("gh glab", rf"{_WORD}repo delete\b"),
+    ("gh", rf"api (?={_WORD}(?:-X ?|--method[ =])DELETE\b){_WORD}/?repos/[^/ ]{{1,100}}/[^/ ]{{1,100}}(?: |\Z)"),
+    ("docker podman", rf"system prune {_WORD}--volumes\b|volume prune {_WORD}(?:-af?|-fa|--all)\b"),
     ("heroku", r"(?:apps:destroy|apps:delete|pg:reset|addons:destroy)\b"),
     ("fly flyctl", r"(?:apps?|postgres|volumes?) (?:destroy|delete)\b"),
     ("doctl", rf"{_WORD}(?:droplet|cluster|databases|volume|database) delete\b"),
     ("eksctl", r"delete cluster\b"),
     ("bq", rf"{_WORD}rm {_WORD}-[a-z]*r"),
     ("rclone", r"(?:purge|delete)\b"),
-    ("npm", r"unpublish\b"),
+    ("npm pnpm yarn", rf"{_WORD}unpublish\b"),
+    ("vercel", r"(?:rm|remove) |project (?:rm|remove)\b"),
+    ("netlify", r"sites:delete\b"),
+    ("firebase", r"(?:firestore:delete|database:remove|projects:delete|hosting:disable)\b"),
+    ("supabase", rf"projects delete\b|db reset {_WORD}--(?:linked|db-url)\b"),
+    ("railway", r"(?:delete|down|environment delete|volume delete)\b"),
+    ("wrangler", r"(?:delete|d1 delete|r2 bucket delete|kv namespace delete|kv:namespace delete|queues delete)\b"),
+    ("neonctl neon pscale", rf"{_WORD}(?:projects?|databases?|branch(?:es)?) delete\b"),
+    ("turso", r"db destroy\b"),
+    ("mc s3cmd", rf"{_WORD}(?:rb|rm {_WORD}--recursive|rm -r|del {_WORD}--recursive)\b"),
+    ("etcdctl", rf"{_WORD}del (?:\S{{0,200}} ){{0,4}}?--(?:prefix|from-key)\b"),
+    ("consul", r"kv delete -recurse\b"),
+    ("vault", r"secrets disable\b|kv metadata delete\b"),
+    ("rabbitmqctl", rf"{_WORD}(?:delete_vhost|delete_queue|reset|force_reset)\b"),
+    ("kafka-topics kafka-topics.sh", rf"{_WORD}--delete\b"),
+    ("argocd", r"(?:app|cluster|proj) delete\b"),
+    ("velero", r"(?:backup|schedule|restore) delete\b"),
 )
-_RESOURCES: Mapping[str, re.Pattern[str]] = {
-    name: re.compile("|".join(pattern for names, pattern in _DESTROYING if name in names.split()))
-    for name in " ".join(names for names, _ in _DESTROYING).split()
-}
+_SCHEMA_TOOLS = (
+    # programs, and their words that drop or empty the database of a project
+    ("prisma", rf"migrate reset\b|db push {_WORD}--force-reset\b"),
+    ("rails rake", rf"{_WORD}db:(?:drop|reset|purge|migrate:reset|drop:all|schema:load)(?: |\Z)"),
+    ("php artisan", r"(?:\S{0,200}artisan )?(?:migrate:(?:fresh|reset)|db:wipe)\b"),
+    ("python python3", r"\S{0,200}manage\.py (?:flush|reset_db)\b"),
+    ("manage.py", r"(?:flush|reset_db)\b"),
+    ("mix", r"ecto\.(?:drop|reset)\b"),
+    ("sequelize sequelize-cli", r"db:drop\b"),
+    ("typeorm", rf"{_WORD}schema:drop\b"),
+    ("drizzle-kit", r"drop\b"),
+    ("flyway", rf"{_WORD}clean\b"),
+    ("liquibase", rf"{_WORD}(?:drop-?all|dropAll)\b"),
+    ("alembic", rf"{_WORD}downgrade base\b"),
+)
+
+
+def _by_program(rows: Sequence[tuple[str, str]]) -> Mapping[str, re.Pattern[str]]:
+    programs = " ".join(names for names, _ in rows).split()
+    return {name: re.compile("|".join(words for names, words in rows if name in names.split())) for name in programs}
+
+
+_RESOURCES = _by_program(_DESTROYING)
+_SCHEMAS = _by_program(_SCHEMA_TOOLS)
 _DATABASES = frozenset(
     """psql mysql mariadb sqlite3 sqlite duckdb sqlcmd clickhouse-client clickhouse cqlsh mongosh mongo redis-cli
     valkey-cli dropdb mysqladmin bq snowsql isql sqlplus usql pgcli mycli litecli turso cockroach""".split()
@@ -53,20 +100,28 @@ _DATABASES = frozenset(
 # Programs that run a client of a database inside of a container (`exec`)
 _CONTAINERS = frozenset({"docker", "podman", "kubectl", "oc"})
 
+_INTERPRETERS = frozenset({"python", "python3", "php"})  # Each runs most of its lines without a tool of a schema
+
 # Programs that can destroy something beyond the machine
-PROGRAMS = frozenset({"git", *_RESOURCES, *_DATABASES, *_CONTAINERS})
+PROGRAMS = frozenset({"git", *_RESOURCES, *_SCHEMAS, *_DATABASES, *_CONTAINERS})
 
 # Every line that destroys something so contains one of these; used where another program runs the command
 SIGN = re.compile(
     r"\bpush\b[^\n;|&]{0,200}?(?:\s-[a-z]{0,3}f|\s--force(?!-[wi])|\s[\"']?[+:]\w|\s--mirror|--delete|\s-d\b|\$)"
     r"|\b(?i:drop|truncate)\s{1,8}\w|\b(?i:delete)\s{1,8}(?i:from)\b|\b(?i:flush(?:all|db))\b|dropDatabase|\bdropdb\b"
     r"|\b(?:destroy|terminate-instances|unpublish|purge)\b|\bs3 r[bm]\b|\bgsutil\b|\bdelete[ -]|:destroy"
+    r"|\bprune\b|\bkey-deletion\b|\bDELETE\b|\bvercel r|:(?:delete|remove|disable|wipe|fresh|reset|drop|purge|load)\b"
+    r"|\b(?:migrate|force-|db) ?reset\b|\brailway d|\bs3cmd\b|\bmc r|\bmc --|\betcdctl\b|-recurse\b|\bsecrets disable\b"
+    r"|\brabbitmqctl\b|--delete\b|\bdelete\Z|manage\.py (?:flush|reset_db)"
+    r"|\becto\.|\bdrop(?:All|-all|all)?\b|\bflyway\b|\bdowngrade\b|\bsls\b|\bserverless\b|\bbq\b"
 )
 
 # Every line that `SIGN` matches contains one of these; a fast pre-check, but for odd capitals
 _NEEDLES = (
     "push", "drop", "DROP", "trunc", "TRUNC", "delete", "DELETE", "Drop", "Delete", "Trunc", "flush", "FLUSH",
-    "destroy", "terminate", "unpublish", "purge", "s3 r", "gsutil",
+    "destroy", "terminate", "unpublish", "purge", "s3 r", "gsutil", "prune", "key-del", "vercel r", ":remove",
+    ":disable", ":wipe", ":fresh", "reset", ":load", "railway d", "s3cmd", "mc r", "mc -", "etcdctl", "-recurse",
+    "disable", "rabbitmqctl", "ecto.", "flyway", "downgrade", "sls ", "serverless", "bq ",
 )  # fmt: skip
 
 
@@ -95,7 +150,7 @@ def may_destroy(name: str, words: Sequence[str], line: str) -> bool:
     """Whether one of `PROGRAMS` may destroy something, by its words and the line that it stands on."""
     if name == "git":
         return "push" in words and any(word[:1] in "-+:$\"'" for word in words[2:])
-    return has_sign(line)
+    return (name not in _INTERPRETERS or "manage.py" in line or "artisan" in line) and has_sign(line)
 
 
 def destroyed_by(name: str, words: Sequence[str], given: str = "") -> tuple[str, str]:
@@ -114,6 +169,9 @@ def destroyed_by(name: str, words: Sequence[str], given: str = "") -> tuple[str,
     resources = _RESOURCES.get(name)
     if resources is not None and resources.match(" ".join(words[1:])[:_MAX_COMMAND_CHARS]):
         return ("", "") if _DRY.intersection(words) else ("resources", "destroy what others may use")
+    schemas = _SCHEMAS.get(name)
+    if schemas is not None and schemas.match(" ".join(words[1:])[:_MAX_COMMAND_CHARS]):
+        return ("", "") if _DRY.intersection(words) else ("database", "empty the database of a project")
     if name in _DATABASES and (found := _in_database(name, words, given)):
         return "database", found
     return "", ""

@@ -45,6 +45,7 @@ _LAUNCHERS = {
     "caffeinate": _launcher("-t -w"),
     "xvfb-run": _launcher("-n -s -e -f -p -w"),
     "conda": _launcher("-n -p --name --prefix", 1),
+    **dict.fromkeys(("npx", "bunx"), _launcher("-p --package")),
     **dict.fromkeys(("uv", "rye", "hatch", "pdm"), _launcher("-p --python --with --extra --group", 1)),
     **dict.fromkeys(("poetry", "pipenv", "bundle"), _launcher("", 1)),
     **dict.fromkeys(

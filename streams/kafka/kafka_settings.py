@@ -55,7 +55,8 @@ class KafkaSettings:
     # each step waits for the brokers.
     stage_lead: float = 1.0
     worker_lead: float = 60.0  # seconds of log time that a worker may be ahead of another that is behind its log end
-    order_wait: float = 10.0  # longest time, in seconds, that a silent partition or another worker holds back the rest
+    # longest time, in seconds, that a silent partition, or a worker that does not catch up, holds back the rest
+    order_wait: float = 10.0
     record_timeout: float = 5.0  # seconds of processor time that one record may take before it ends the worker
     # name of this worker in the group (static membership): a worker that restarts under the same name within the
     # session timeout gets its partitions back without a rebalance. Empty is off.

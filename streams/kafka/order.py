@@ -12,11 +12,12 @@ Three rules hold a record back, each for a bounded time:
 - skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
 
 Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
-order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. Between two
+order time it has reached (`commit_note`); over a backlog they commit such notes many times a second. Between two
 commits each outcome says how far the worker has come that wrote it. A worker ahead of the slowest by more than its lead
-waits, but only for a bounded time, as a stuck worker must not stop the group; then it continues until the skew has been
-small again. The lead grows with the pace of the slowest: waiting for less than it folds between two exchanges would
-order nothing (docs/operating.md, Backlogs).
+waits. With a backlog of its own it waits as long as the slowest catches up; with records of the present, or if the
+slowest comes no further than the lead, for a bounded time, as a slow or stuck worker must not stop the group. Then it
+continues until the skew has been small again. The lead grows with the pace of the slowest: waiting for less than it
+folds between two exchanges would order nothing (docs/operating.md, Backlogs).
 """
 
 from __future__ import annotations
@@ -72,22 +73,31 @@ class WorkerSkew:
         seconds: order time between this worker's next record and the slowest other worker that is behind; 0 without.
     """
 
-    def __init__(self, *, lead: float, wait: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        lead: float,
+        wait: float,
+        clock: Callable[[], float] = time.monotonic,
+        present: Callable[[], float] = time.time,
+    ) -> None:
         """Start without other workers.
 
         Args:
             lead: seconds of order time that this worker may be ahead.
-            wait: longest time, in seconds, of one wait.
+            wait: longest time, in seconds, that it waits for a worker that does not catch up.
             clock: monotonic seconds.
+            present: seconds since 1970.
         """
         self.seconds = 0.0
         self._lead_ms = lead * 1000
         self._wait = wait
-        self._clock = clock
+        self._clock, self._present = clock, present
         self._slowest = math.inf
         self._behind: dict[str, int] = {}
         self._unknown = False
         self._since: float | None = None
+        self._then = 0.0  # the slowest's order time at `_since`
         self._steps: deque[float] = deque(maxlen=EXCHANGES_AHEAD + 1)
 
     @property
@@ -148,8 +158,9 @@ class WorkerSkew:
             self._since = None
             return False
         now = self._clock()
-        if self._since is None:
-            self._since = now
+        catches_up = head < self._present() * 1000 - self._lead_ms and self._slowest - self._then >= self._lead_ms
+        if self._since is None or (catches_up and self._since > -math.inf):
+            self._since, self._then = now, self._slowest
         if now - self._since <= self._wait:
             return True
         if self._since > -math.inf:

@@ -20,7 +20,9 @@ async def test_a_dangerous_call_is_refused_where_nobody_can_be_asked() -> None:
     guard = guard_for_tests(unattended="allow")
     refused = await guard.call("bash", works, WIPE, session_id="s")
     assert code_of(refused) == "approval_required"
-    assert refused.error.message.startswith("`rm -rf ~/` would remove a root or home directory; a person may let one")
+    assert refused.error.message.startswith(
+        "`rm -rf ~/` would remove a root, system or home directory; a person may let one"
+    )
     assert refused.error.message.count(f"`trustfold approve '{KEY}' --once`") == 1
     assert guard.check("bash", WIPE).ask
     assert (await guard.call("bash", works, {"command": "rm -rf build"}, session_id="s")).ok
@@ -47,7 +49,7 @@ async def test_a_person_is_asked_with_what_it_would_do(*, granted: bool) -> None
     assert (await guard.call("bash", works, WIPE, session_id="s")).ok is granted
     [context] = asked
     assert context[CONTEXT_KEY]["state"] == "dangerous"
-    assert context[CONTEXT_KEY]["reason"] == "`rm -rf ~/` would remove a root or home directory"
+    assert context[CONTEXT_KEY]["reason"] == "`rm -rf ~/` would remove a root, system or home directory"
     shown = display_info("bash", context)
     assert shown is not None
     assert shown.summary == "bash (dangerous - requires approval)"

@@ -36,7 +36,7 @@ def make(kind):
 def check(name, guard, call, flush, wait_until_connected):
     keyed = {"session_id": name, "idempotency_key": "k", "workspace_id": "w1"}
     assert call("x", lambda: "first", {}, **{**keyed, "session_id": "parent"}).ok
-    for _ in range(3):
+    for _ in range(2):
         guard_id, child = guard.guard_id, os.fork()
         if child == 0:
             try:
@@ -81,7 +81,7 @@ print("fine")
 
 
 def run(way: str, where: str, *more: str) -> None:
-    """Fork a guard three times in a process of its own."""
+    """Fork a guard twice in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CHILD, way, where, *more],
         env=os.environ.copy(), capture_output=True, text=True, timeout=100, check=False,
@@ -139,8 +139,7 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("_", range(2))
-def test_a_child_does_not_wait_for_what_its_parent_runs(_: int) -> None:
+def test_a_child_does_not_wait_for_what_its_parent_runs() -> None:
     """In memory no process can see another's end: the child makes the call itself instead of waiting for ever."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60, check=False

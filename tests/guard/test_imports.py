@@ -42,7 +42,7 @@ def test_the_import_is_quick() -> None:
         "from time import process_time as now; t = now(); import asyncio; own = now() - t;"
         "from trustfold.guard import ToolGuard; print((now() - t) / own)"
     )
-    assert min(float(run(code)) for _ in range(3)) < TIMES_ASYNCIO
+    assert any(float(run(code)) < TIMES_ASYNCIO for _ in range(3))
 
 
 def test_a_library_says_nothing_unasked() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.guard import ToolGuard
 from trustfold.guard.json_view import clean_text, is_big, json_form, json_view
@@ -35,7 +35,6 @@ def all_are_events(guard: ToolGuard) -> list[dict[str, Any]]:
     return [orjson.loads(value) for value in guard.memory.published]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.dictionaries(st.sampled_from(OPTIONS), st.sampled_from(ODD), max_size=4),
     st.sampled_from([HALF, "t\x00", "tool"]),

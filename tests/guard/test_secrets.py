@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from secret_kinds import FEW, INNOCENTS, KINDS, words_of
 from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
@@ -98,7 +98,6 @@ def test_a_text_is_shown_without_its_secret() -> None:
 SHAPES = [(number, one) for number, one in enumerate(RULES) if isinstance(one, SecretShape)]
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(st.sampled_from(SHAPES).flatmap(lambda rule: st.tuples(st.just(rule), words_of(rule[1].pattern))))
 def test_the_quick_look_misses_nothing(drawn: tuple[tuple[int, SecretShape], bytes]) -> None:
     """A rule is tried on every text that it would hide a part of; `tests/patterns/test_needles.py` has the proof."""

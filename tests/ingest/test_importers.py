@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from import_kit import imported, lines_of, read, told
 from session_logs import LOGS
@@ -342,7 +342,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(JSON)
 def test_any_json_gives_valid_events_or_a_clear_error(document: Any) -> None:
     """Transcripts are written by hand and by every framework; none of them may crash the import."""

@@ -43,6 +43,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], Iterable[str | re.Pattern[str]]]] =
     ],
     ("trustfold.streams.kafka.faults", "describe"): lambda: [r"^\[Error -?\d+\] KafkaError(: )?"],
     ("trustfold.projections.calls.danger", "_compiled"): list,  # the operator's own
+    ("trustfold.projections.calls.destruction", "_by_program"): list,  # held by tables
     ("trustfold.rules.calls", "_fault_of"): list,  # the same, at their check
     ("trustfold.security.secret_patterns.shapes", "shape"): list,  # held by tables
     ("trustfold.security.secret_patterns.tokens", "_formats"): list,  # the same

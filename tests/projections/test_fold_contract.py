@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import orjson
 import pytest
 from fixed_rules import BehaviourRules, Policy, Rules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, ORDERS, event_lines, events_and_orders
@@ -51,7 +51,6 @@ RULES = Rules(
     ),
 )
 """Thresholds that streams of a hundred events reach."""
-CONTRACT = settings(max_examples=60, deadline=None)
 
 
 class Stored:
@@ -91,14 +90,12 @@ def fold(lines: list[bytes]) -> tuple[list[StageOutput], LocalTopology]:
     return outputs + topology.tick(topology.stream_time), topology
 
 
-@CONTRACT
 @given(event_lines())
 def test_the_same_input_gives_the_same_bytes(lines: list[bytes]) -> None:
     """Twice the same log, twice the same outputs, byte for byte."""
     assert fold(lines)[0] == fold(lines)[0]
 
 
-@CONTRACT
 @given(event_lines(), st.data())
 def test_repeated_events_change_nothing(lines: list[bytes], data: st.DataObject) -> None:
     """Any event published again, any time later, leaves every decision as it was."""
@@ -110,7 +107,6 @@ def test_repeated_events_change_nothing(lines: list[bytes], data: st.DataObject)
     assert decisions(fold(noisy)[0]) == decisions(fold(lines)[0])
 
 
-@CONTRACT
 @given(event_lines(), st.data())
 def test_resuming_from_a_snapshot_anywhere_gives_the_same(lines: list[bytes], data: st.DataObject) -> None:
     """Stop after any event, restart from the stored states: nothing is lost, nothing differs."""
@@ -124,7 +120,6 @@ def test_resuming_from_a_snapshot_anywhere_gives_the_same(lines: list[bytes], da
     assert outputs == fold(lines)[0]
 
 
-@CONTRACT
 @given(event_lines(), st.data())
 def test_redelivery_after_a_crash_changes_no_state(lines: list[bytes], data: st.DataObject) -> None:
     """States were saved, the committed offset was not: the same records come again and change nothing."""
@@ -140,7 +135,6 @@ def test_redelivery_after_a_crash_changes_no_state(lines: list[bytes], data: st.
     assert stored.snapshots == before
 
 
-@CONTRACT
 @given(event_lines(), st.lists(st.integers(0, 120), max_size=6))
 def test_ticks_change_when_not_what(lines: list[bytes], places: list[int]) -> None:
     """Ticks at any point of stream time lead to the same decisions of every session."""
@@ -157,7 +151,6 @@ def test_ticks_change_when_not_what(lines: list[bytes], places: list[int]) -> No
         assert mine == [o.value for o in expected if o.topic == "nudges" and o.key == session]
 
 
-@CONTRACT
 @given(event_lines())
 def test_output_ids_are_unique(lines: list[bytes]) -> None:
     """No two different outputs share an id, so dropping repeats by id loses nothing."""
@@ -238,7 +231,6 @@ def test_bad_records_become_dead_letters_and_nothing_stops() -> None:
     assert [o.type for o in outputs].count("trust.changed") == 1
 
 
-@CONTRACT
 @given(event_lines(), st.data())
 def test_outcomes_written_again_change_nothing(lines: list[bytes], data: st.DataObject) -> None:
     """After a crash outcomes are written again, at new offsets; the tool stage drops them by their origin."""
@@ -289,7 +281,6 @@ CLEARING = {"trust.reset", "trust.recover", "tool.restore", "breaker.close", "br
 """Orders that clear a state of which the fold knows nothing: `state` may show what a lost changelog held."""
 
 
-@CONTRACT
 @given(events_and_orders(orders=ORDERS))
 def test_followers_see_what_is_in_force_after_every_record(records: list[tuple[str, bytes]]) -> None:
     """The state topic holds every key and circuit that is not at its default, as it is, and no other that is not."""
@@ -313,7 +304,6 @@ def test_followers_see_what_is_in_force_after_every_record(records: list[tuple[s
         assert told == {key: (state, denials) for key, state, denials in in_force(topology)}
 
 
-@CONTRACT
 @given(events_and_orders(orders=ORDERS))
 def test_followers_that_lost_the_states_are_given_all_of_them_again(records: list[tuple[str, bytes]]) -> None:
     """A new `state` topic is filled from the stored states with what the old one held; no state changes thereby."""
@@ -345,7 +335,6 @@ def _public(value: bytes) -> tuple[object, ...]:
     return tuple(state.get(name) for name in ("kind", "key", "state", "mode", "denials", "reason", "expires_at"))
 
 
-@CONTRACT
 @given(events_and_orders(orders=ORDERS), st.data())
 def test_orders_given_or_delivered_again_change_nothing(records: list[tuple[str, bytes]], data: st.DataObject) -> None:
     """Orders are passed on between tools and services: a restart and repeats in between change no decision."""

@@ -9,7 +9,7 @@ import msgspec
 import orjson
 import pytest
 from fixed_rules import IdleRules, Rules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, START, events_and_orders
@@ -89,7 +89,6 @@ def fed(topology: LocalTopology, records: list[Arrival]) -> list[StageOutput]:
     return [out for topic, value, at in records for out in topology.feed(topic, (value,), timestamp=at)]
 
 
-@settings(max_examples=30, deadline=None)
 @given(records=arrivals(), data=st.data())
 def test_when_states_are_dropped_shows_nowhere(records: list[Arrival], data: st.DataObject) -> None:
     """Snapshots and restarts at any place, and none at all: the same bytes."""
@@ -131,7 +130,6 @@ def plain(state: Any) -> bytes | None:
     return codec_of(stage).encode(msgspec.structs.replace(state, positions=[]), None)
 
 
-@settings(max_examples=20, deadline=None)
 @given(records=arrivals(), data=st.data())
 def test_a_crash_between_snapshot_and_progress_changes_nothing(records: list[Arrival], data: st.DataObject) -> None:
     """States were stored and dropped, and the records since the snapshot before it are folded again."""

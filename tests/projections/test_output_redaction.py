@@ -9,7 +9,7 @@ import msgspec
 import orjson
 import pytest
 from fixed_rules import Rules
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from planted_secrets import events_with, found_in, lines_of_all_kinds
 from secret_kinds import FEW, KINDS, words_of
@@ -75,7 +75,6 @@ def test_a_dead_letter_that_is_no_text_holds_no_secret_in_base64() -> None:
     assert b"hunter22" not in b64decode(letter["value_base64"])
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(
     word=st.sampled_from(["", "call_", "x-"]),
     secret=st.sampled_from([*STRUCTURES, *TOKENS]).flatmap(lambda shape: words_of(shape.pattern)),

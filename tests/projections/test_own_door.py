@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 import pytest
 from fixed_rules import BehaviourRules, BreakerRules, GuaranteeRules, Rules, TrustRules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.projections.emitter import StageOutput
 from trustfold.projections.local_topology import LocalTopology, LogRecord
@@ -101,7 +101,6 @@ def accepted(topic: str, value: bytes) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(_step, _times), min_size=1, max_size=12))
 def test_what_is_written_passes_our_own_door(steps: list[tuple[dict[str, Any], datetime]]) -> None:
     """However extreme the times, names and amounts that the door accepts: what follows from them can be read."""

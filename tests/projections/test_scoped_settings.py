@@ -7,12 +7,13 @@ from typing import Any
 import orjson
 import pytest
 from fixed_rules import BehaviourRules, Rules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import event_lines
+from trustfold.projections import rule_source
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.projections.rule_source import MAX_RESOLVED, MAX_SESSION_BYTES, RuleSource
+from trustfold.projections.rule_source import MAX_SESSION_BYTES, RuleSource
 from trustfold.projections.topology import STAGES
 from trustfold.rules.levels import SettingLevel
 from trustfold.rules.older_shapes import RulesMisfit
@@ -247,21 +248,21 @@ def test_while_nobody_overrides_anything_nobody_is_asked(monkeypatch: pytest.Mon
     assert story.patterns()
 
 
-def test_resolved_rules_are_shared_and_bounded() -> None:
+def test_resolved_rules_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever overrides nothing shares the plain rules' resolution; the memory of combinations has an end."""
     source = RuleSource()
     source.set("user:ada", SettingsOverrides(nudge_enabled=False))
     assert source.of("w1", "ada") is source.of("w2", "ada")
     assert source.of("w1", "bob") == source.rules
-    for number in range(3 * MAX_RESOLVED):
+    monkeypatch.setattr(rule_source, "MAX_RESOLVED", 50)
+    for number in range(150):
         source.of("w", "", f'{{"nudge_level":"off","rules":{{"calls":{{"deadline_ms":{number + 1}}}}}}}')
-    assert len(source._resolved) <= MAX_RESOLVED
+    assert len(source._resolved) <= 50
     with pytest.raises(RulesMisfit):
         source.set("user:ada", SettingsOverrides(rules={"nonsense": 1}))
     assert not source.of("w1", "ada").nudges.enabled
 
 
-@settings(max_examples=40, deadline=None)
 @given(event_lines(), st.data())
 def test_settings_among_events_give_the_same_again_and_after_a_restart(lines: list[bytes], data: st.DataObject) -> None:
     """With settings recorded at their places, the same input gives the same outputs, resumed anywhere."""

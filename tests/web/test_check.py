@@ -160,7 +160,12 @@ def test_a_coding_agent_uses_the_same_approval(server: TestClient, tmp_path: Pat
 @pytest.mark.parametrize(
     ("tool", "args", "words", "key"),
     [
-        ("Bash", {"command": "rm -rf ~/"}, "`rm -rf ~/` would remove a root or home directory", "Bash|danger=root"),
+        (
+            "Bash",
+            {"command": "rm -rf ~/"},
+            "`rm -rf ~/` would remove a root, system or home directory",
+            "Bash|danger=root",
+        ),
         ("pg_query", {"sql": "DROP TABLE x"}, "`pg_query` would drop a table", "pg_query|danger=database"),
     ],
 )

@@ -421,7 +421,7 @@ def test_no_dangerous_call_passes_because_it_is_large(deep: Path) -> None:
         for agent, (event, call) in LARGE_CALLS.items():
             payload = {"hook_event_name": event, "session_id": agent, "sessionId": agent, "cwd": str(deep)} | call
             answer = client.run(orjson.dumps(payload), agent, event).stdout.decode()
-            assert "would remove a root or home directory" in answer, agent
+            assert "would remove a root, system or home directory" in answer, agent
         names = orjson.dumps({"session_id": "s", "tool_input": dict.fromkeys(map(str, range(1_000_000)), 0)})
         assert len(names) > MAX_BODY_BYTES
         too_long = b'{"session_id": "s", "prompt": "' + b" " * MAX_READ_BYTES + b'"}'
@@ -611,7 +611,9 @@ def test_the_plugin_brings_the_answer_back(tmp_path: Path) -> None:
             f"{{ note: {large}, command: 'rm -rf /' }}",
             f"{{ command: `cat <<E\\n${{{large}}}E\\nrm -rf /` }}",
         ):
-            assert "would remove a root or home directory" in asked_by_plugin(tmp_path, 1, "", PATIENT_S, args)[0]
+            assert (
+                "would remove a root, system or home directory" in asked_by_plugin(tmp_path, 1, "", PATIENT_S, args)[0]
+            )
         tmp_path.chmod(0o755)
         assert asked_by_plugin(tmp_path, 1) == [{}]
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from time import process_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.projections.calls.command_line import read
 from trustfold.projections.calls.danger import NO_DANGER, writes_credentials
@@ -956,7 +956,6 @@ def test_no_line_costs_more_than_it_is_long(line: str) -> None:
 PIECES = sorted({piece for line in DANGEROUS + RISKY + HARMLESS for piece in re.findall(r"\w+|\s+|\W", line)})
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=40).map("".join))
 def test_any_line_can_be_read(line: str) -> None:
     """Whatever is put together: it is read, and the same each time."""

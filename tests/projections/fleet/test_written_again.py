@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, events_and_orders
@@ -17,7 +17,6 @@ from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.processor import StageProcessor
 from trustfold.schemas.standings import Standing
 
-CONTRACT = settings(max_examples=60, deadline=None)
 Records = list[tuple[str, bytes]]
 
 
@@ -58,7 +57,6 @@ def fleet(told: Iterable[bytes]) -> tuple[list[StageOutput], dict[str, FleetStat
     return outputs, states
 
 
-@CONTRACT
 @given(events_and_orders(), st.data())
 def test_a_crash_of_the_stages_before_changes_nothing(records: Records, data: st.DataObject) -> None:
     """They were saved, went on, died, and did it all again: every decision and state is that of a quiet run."""
@@ -74,7 +72,6 @@ def test_a_crash_of_the_stages_before_changes_nothing(records: Records, data: st
     assert fleet(told) == quiet
 
 
-@CONTRACT
 @given(events_and_orders(), st.data())
 def test_a_crash_of_the_fleet_changes_nothing(records: Records, data: st.DataObject) -> None:
     """Its own records come again, from anywhere: nothing is decided twice, and no sum is added to twice."""
@@ -84,7 +81,6 @@ def test_a_crash_of_the_fleet_changes_nothing(records: Records, data: st.DataObj
     assert fleet(told[:cut] + told[back:]) == fleet(told)
 
 
-@CONTRACT
 @given(events_and_orders())
 def test_what_the_sources_tell_of_a_key_rises(records: Records) -> None:
     """The rule that repeats are recognised by: origins of one key rise within each topic and partition."""

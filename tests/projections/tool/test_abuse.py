@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 from fixed_rules import Rules, TrustRules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.guard.state_cache import StateView
@@ -190,7 +190,6 @@ order_steps = st.tuples(st.just("order"), st.sampled_from(ORDERS), st.sampled_fr
 time_steps = st.tuples(st.just("time"), st.sampled_from((5, 31, 70)), st.just(""), st.just(0))
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.lists(st.one_of(call_steps, call_steps, call_steps, order_steps, time_steps), min_size=4, max_size=40))
 def test_nothing_asks_or_refuses_of_which_nobody_was_told(steps: list[tuple[Any, ...]]) -> None:
     """Of every key that is not trusted, its own change or that of the wider one was shown since it last was."""

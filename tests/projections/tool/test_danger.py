@@ -18,7 +18,7 @@ def test_a_dangerous_call_that_worked_leaves_a_trace() -> None:
         (ROOT, "root", True, 1),
         (ROOT, "root", True, 2),
     ]
-    assert noted[0]["reason"] == "a call that would remove or change a root or home directory was made"
+    assert noted[0]["reason"] == "a call that would remove or change a root, system or home directory was made"
     assert not noted[0].get("silent")
     assert story.all("trust.changed") == []
     assert story.state_of("trust", ROOT)["dangerous_calls"] == 2

@@ -48,7 +48,7 @@ def kept(outputs: list[StageOutput]) -> list[StageOutput]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)  # each opens stores on the disk
 @given(lines=event_lines(), cuts=st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=8))
 def test_outputs_are_those_of_a_replay(lines: list[bytes], cuts: list[tuple[int, bool]]) -> None:
     """However the input is cut into batches, and wherever it is restarted, outputs are the replay's, bytewise."""

@@ -51,7 +51,7 @@ def public(outputs: list[StageOutput]) -> list[tuple[str, str, bytes | None]]:
     return [(out.topic, out.key, out.value) for out in outputs if out.topic not in {*INTERNAL_TOPICS, "events"}]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)  # each opens stores on the disk
 @given(lines=event_lines(50), data=st.data())
 def test_the_log_gives_the_same_bytes_again(lines: list[bytes], data: st.DataObject) -> None:
     """Batches, ticks and restarts at any place: what was told is what the log alone gives."""

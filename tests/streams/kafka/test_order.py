@@ -211,6 +211,29 @@ def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> 
     assert not log.skew.seconds
 
 
+@pytest.mark.parametrize(
+    ("reached_ms", "present", "waits"),
+    [
+        pytest.param(30_000, False, True, id="catches up"),
+        pytest.param(300, False, False, id="does not catch up"),
+        pytest.param(30_000, True, False, id="catches up, but the record is of the present"),
+    ],
+)
+def test_over_a_backlog_a_worker_that_catches_up_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reached_ms: int, *, present: bool, waits: bool
+) -> None:
+    """However long that takes; another one, and where the present waits, for the patience alone."""
+    log = Log(events0=[9_000_000])
+    monkeypatch.setattr(log.skew, "_present", lambda: 9_001 if present else 9_000_000)
+    taken = []
+    for exchange in range(20):
+        log.skew.update([commit_note(exchange * reached_ms, "w1")])
+        taken += log.take()
+        log.now += PATIENCE / 4
+    assert (not taken) is waits
+    assert len(caplog.records) == (not waits)
+
+
 @given(st.none() | st.integers(0, 2**53))
 def test_a_commit_tells_the_time_it_has_come_to(at: int | None) -> None:
     """What is written there is read back; commits of other releases say nothing."""

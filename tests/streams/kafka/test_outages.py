@@ -49,9 +49,9 @@ def own_kafka(kafka_jars: KafkaInstallation) -> Iterator[LocalKafka]:
 def test_rights_lost_by_a_running_worker(own_kafka: LocalKafka, tmp_path: Path, lost: str) -> None:
     """The worker ends with 1; its last line names the topic or group and what to do."""
     with LaneHarness(own_kafka.bootstrap, f"rights-{lost}.", tmp_path, COUNTING_SLOW_US="50") as lane:
-        lane.publish(events(10_000))
+        lane.publish(events(2_500))
         worker = lane.start()
-        lane.watch("outcomes", 2_000)
+        lane.watch("outcomes", 500)
         name = lane.settings.topic("nudges") if lost == "topic" else lane.settings.app_id
         deny(own_kafka.bootstrap, lost, name)
         assert worker.process.wait(60) == 1, worker.text()
@@ -66,12 +66,12 @@ def test_a_long_outage_under_load(own_kafka: LocalKafka, tmp_path: Path) -> None
     So it does, at the start and later, where a broker takes connections and says nothing.
     """
     port = free_port()
-    with LaneHarness(own_kafka.bootstrap, "outage.", tmp_path, COUNTING_SLOW_US="100") as lane:
-        lane.publish(events(12_000))
+    with LaneHarness(own_kafka.bootstrap, "outage.", tmp_path, COUNTING_SLOW_US="300") as lane:
+        lane.publish(events(5_000))
         worker = lane.start(TRUSTFOLD_WEB_PORT=str(port))
         other = lane.start().ready()
         worker.ready()
-        lane.watch("outcomes", 3_000)
+        lane.watch("outcomes", 1_000)
         own_kafka.kill()
         ends = time.monotonic() + OUTAGE_S
         wait_until(lambda: "the worker waits" in worker.text(), what=worker.text)
@@ -119,9 +119,9 @@ def test_topics_changed_under_a_running_worker(
     lane: LaneHarness, act: Callable[[LaneHarness], None], topic: str, why: str
 ) -> None:
     """The worker ends with 1; its last line names the topic and what to do."""
-    lane.publish(events(10_000))
+    lane.publish(events(2_500))
     worker = lane.start()
-    lane.watch("outcomes", 2_000)
+    lane.watch("outcomes", 500)
     act(lane)
     assert worker.process.wait(60) == 1, worker.text()
     last = last_line(worker)
@@ -133,9 +133,9 @@ def test_topics_changed_under_a_running_worker(
 
 def test_sigterm_at_any_moment(lane: LaneHarness) -> None:
     """Whenever the signal comes, in a start, a recovery or a rebalance, the worker is gone in time and in order."""
-    lane.publish(events(8_000))
+    lane.publish(events(3_000))
     first = lane.start()
-    lane.watch("outcomes", 4_000)
+    lane.watch("outcomes", 1_500)
     first.kill()
     for line in ("starting as", "ready in generation"):
         worker = lane.start()
@@ -159,10 +159,10 @@ def takes_over(worker: Any, act: Callable[[], object]) -> None:
 
 def test_failover(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
     """A worker killed with -9 is replaced after its session timeout; one that is stopped in order, long before it."""
-    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path, COUNTING_SLOW_US="50") as lane:
-        lane.publish(events(20_000))
+    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path, COUNTING_SLOW_US="300") as lane:
+        lane.publish(events(6_000))
         killed, stays = lane.start().ready(), lane.start().ready()
-        lane.watch("outcomes", 2_000)
+        lane.watch("outcomes", 800)
         takes_over(stays, killed.kill)
         stopped = lane.start(TRUSTFOLD_SESSION_TIMEOUT="300").ready()
         takes_over(stays, stopped.process.terminate)

@@ -23,6 +23,7 @@ from aiokafka.errors import KafkaConnectionError
 from counting import STATE, TOPOLOGY, State
 from trustfold.streams.kafka.changelog import EpochFilter
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
+from trustfold.streams.kafka.lag import offsets_of
 from trustfold.streams.kafka.store import OWN
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
@@ -229,7 +230,7 @@ class LaneHarness:
                 while (have := sum((await consumer.end_offsets(places)).values())) < reached:
                     if time.monotonic() > deadline:
                         raise AssertionError(f"{topic} has {have} records, wanted {reached}\n{self.logs()}")
-                    await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.02)
                 return have
 
         return run(ask())
@@ -238,16 +239,12 @@ class LaneHarness:
         """Committed offset and log end of each source partition; -1 where nothing was committed."""
 
         async def ask() -> dict[tuple[str, int], tuple[int, int]]:
-            async with _reader(self.settings.servers, group_id=self.settings.app_id) as consumer:
-                found = {}
-                for name in ("events", "outcomes", "commands"):
-                    places = await _places(consumer, self.settings.topic(name))
-                    consumer.assign(places)
-                    ends = await consumer.end_offsets(places)
-                    for place in places:
-                        offset = await consumer.committed(place)
-                        found[name, place.partition] = (-1 if offset is None else offset, ends[place])
-                return found
+            names = {self.settings.topic(name): name for name in ("events", "outcomes", "commands")}
+            offsets = await offsets_of(self.settings, self.settings.app_id)
+            async with _reader(self.settings.servers) as consumer:
+                places = [place for name in names for place in await _places(consumer, name)]
+                ends = (await consumer.end_offsets(places)).items()
+            return {(names[at.topic], at.partition): (offsets.get(at, -1), end) for at, end in ends}
 
         return run(ask())
 
@@ -277,7 +274,7 @@ class LaneHarness:
             late = {place: spot for place, spot in last.items() if spot[0] != spot[1]}
             return f"everything committed; behind: {late}\n{self.logs()}"
 
-        wait_until(done, timeout=timeout, what=behind, every=0.1)
+        wait_until(done, timeout=timeout, what=behind, every=0.25)
 
     def states(self, stage: str) -> dict[str, State]:
         """State of every key of a stage, as a new owner would read it from the changelog."""

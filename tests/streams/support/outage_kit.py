@@ -27,6 +27,12 @@ def said_first(worker: Worker, words: str) -> int:
     return sum(words in line and not line.endswith("s now)") for line in worker.text().splitlines())
 
 
+def ends_in_time(worker: Worker) -> None:
+    """SIGTERM ends a worker in order."""
+    assert worker.stop() == 0, worker.text()[-3000:]
+    assert "Traceback" not in worker.text(), worker.text()[-3000:]
+
+
 def administer(lane: LaneHarness, act: Callable[[Any], Awaitable[Any]]) -> None:
     """Do something with an admin client."""
 

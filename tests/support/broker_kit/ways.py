@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiokafka.admin import AIOKafkaAdminClient
 from local_kafka import KafkaUnavailable, LocalKafka
 from local_kafka_jars import pinned_version
-from local_kafka_node import SETTINGS
+from local_kafka_node import SETTINGS, SHORT_LIVED
 from local_kafka_probe import answers
 
 GIVEN_VARIABLE = "TRUSTFOLD_TEST_BROKER"
@@ -113,7 +113,7 @@ def container(_say: Say) -> Broker:
 
 def local(say: Say) -> Broker:
     """A real Kafka run from its jars on this machine's Java (ops/kafka)."""
-    kafka = LocalKafka(say=say)
+    kafka = LocalKafka(java_options=SHORT_LIVED, say=say)
     try:
         kafka.start()
     except KafkaUnavailable as error:
