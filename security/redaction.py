@@ -414,9 +414,9 @@ def redact(value: Any, known: Iterable[str] = (), depth: int = 0) -> Any:
     return redact_text(str(value), known)
 
 
-_NAMING = frozenset(("name", "key", "field", "header", "variable", "property", "param", "setting"))
+_NAMING = frozenset(("name", "key", "k", "field", "header", "variable", "property", "param", "setting"))
 # Fields of an object that names a value, as in lists of headers and variables
-_NAMED = frozenset(("value", "values", "val", "content"))
+_NAMED = frozenset(("value", "values", "v", "val", "content"))
 
 
 def _of_command(words: Iterable[Any]) -> list[str]:

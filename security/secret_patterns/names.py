@@ -6,7 +6,7 @@ import re
 
 # Names whose value is always secret
 NAME = re.compile(
-    r"""pass[_-]?(?:wd|word|phrase|code|wort)(?:[_-]?(?:hash|value|confirm|confirmation|again|repeat|verify|old|new|\d))?$|(?:^|[_-])(?:pass|pw)$|pwd\d?$|secret
+    r"""pass[_-]?(?:wd|word|phrase|code|wort)(?:[_-]?(?:hash|value|confirm|confirmation|again|repeat|verify|old|new|\d))?$|pass(?:word|phrase|code)s$|(?:^|[_-])(?:pass|pw)$|pwd\d?$|secret
     |token(?!s$|_?count|ize|_?type|_?limit|_?usage)|api[_-]?key|apikey
     |access[_-]?key|private[_-]?key|secret[_-]?key|signing[_-]?key|encryption[_-]?key|account[_-]?key|shared[_-]?key
     |master[_-]?key|license[_-]?key|auth(?:orization|entication)?$|auth[_-]?(?:header|key|data)|credential|cookie

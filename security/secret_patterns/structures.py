@@ -167,6 +167,7 @@ _PROGRAMS = tuple(
         ("http https httpie xh", " -a | --auth ", r"(?:-a|--auth) +\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)", "http|xh"),
         ("kubectl oc", "--from-literal", r"secret\b[^\n|;&]{0,300}?--from-literal[= ]\\*['\"]?[\w.-]{1,80}=([^\s'\"\\]+)"),
         ("ngrok wandb vault", "^ngrok|wandb|vault", r"(?:authtoken|login) +\\*['\"]?([\w.-]{16,})"),
+        ("vault", "^vault", r"kv +(?:put|patch) +(?:-\S{1,60} +){0,3}\S{1,120} +[\w.-]{1,60}=" + _TEXT, " kv "),
         ("gh", " set ", r"secret +set [^\n|;&]{0,100}?(?:--body|-b)[ =]{1,4}" + _TEXT, "secret"),
     )
 )  # fmt: skip
@@ -256,6 +257,9 @@ CONFIGURATION = (
       is_named, _NAMED[3:-1], NAME_STEMS),
     shape("value with a name", "^val|content",
       rf"(?#folded)(?<![a-z])(?:value|val|content){QUOTE}\s{{0,4}}[:=]\s{{0,4}}\\*[\"']([^\"'\\\n]{{1,400}})\\*[\"']", _is_named_after, NAME_STEMS),
+    shape("pair of a list", "^'k|\"k", rf"(?#folded)[\"']k\\*[\"']\s{{0,4}}:\s{{0,4}}{QUOTE}([\w .-]{{2,64}}){QUOTE}\s{{0,4}},\s{{0,24}}{QUOTE}v{QUOTE}\s{{0,4}}:\s{{0,4}}{VALUE}", is_named, NAME_STEMS),
+    shape("terraform variable", "^variable ",
+      rf"(?#folded)variable {{1,4}}{QUOTE}([\w.-]{{2,64}}){QUOTE}\s{{0,4}}\{{[^{{}}]{{0,300}}?\bdefault\s{{0,4}}=\s{{0,4}}\\*\"([^\"\\\n]{{1,400}})", is_named, NAME_STEMS),
     shape("directive", "^" + "|".join(f"{word}{blank}" for word in _DIRECTIVES for blank in (" ", "\t")),
       rf"(?#folded)(?:{'|'.join(_DIRECTIVES)})[ \t]{{1,8}}(?<!:)\\*[\"']?([^\s\"'\\,;(){{}}<>=]{{6,}})", _is_directive),
     shape("sentinel", "^auth-pass ", r"auth-pass [\w.-]{1,60} ([^\s\"'\\]{5,})", is_mixed),

@@ -1,4 +1,4 @@
-"""Secrets in columns with the name of a secret: CSV, Markdown, consoles of databases, rows that SQL inserts."""
+"""Secrets under a name: in columns (CSV, Markdown, consoles of databases, rows that SQL inserts) and in lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .names import is_secret_name
 from .shapes import shape
-from .values import is_password, is_placeholder
+from .values import QUOTE, is_password, is_placeholder
 
 Span = tuple[int, int]
 
@@ -105,7 +105,28 @@ def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
     return found, at
 
 
+_LISTS = "passwords|passwds|passphrases|tokens|api_keys|apikeys|api-keys|access_keys|secret_keys|private_keys"
+_YAML_ITEM = re.compile(
+    rb"[ \t]{0,40}-[ \t]{1,4}(?:\\*[\"'])?([^\s\"'\\]{1,400})(?:\\*[\"'])?[ \t]{0,8}(?:\n|(?=[\"'\\])|\Z)"
+)
+_ITEM = re.compile(rb"[\s,]{0,40}(?:\\*[\"'])?([^\s\"'\\,\[\]]{1,400})(?:\\*[\"'])?")
+_LONG = 16  # Least length of a token of a list; those of a language are shorter
+
+
+def _of_list(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
+    """Secrets in a list, and where it ends."""
+    found: list[Span] = []
+    at, least = match.end(), _LONG if match.group().startswith(b"token") else 0
+    matches = _ITEM.match if text[at - 1 : at] == b"[" else _YAML_ITEM.match
+    while item := matches(text, at):
+        at = item.end()
+        if len(item[1]) >= least and is_password(item[1]):
+            found.append(item.span(1))
+    return found, at
+
+
 TABLES = (
+    shape("list", "^" + _LISTS, rf"(?#folded)(?:{_LISTS}){QUOTE}\s{{0,4}}[:=]\s{{0,4}}?(?:\[|\n)", places=_of_list),
     shape("column", "^" + _COLUMNS, rf"(?#folded)({_COLUMNS})(?![a-z0-9_])", places=_of_table),
     shape("insert", "^insert into ", r"(?#folded)insert into [^\s()]{1,80}\s{0,8}\(([^()]{1,1000})\)\s{0,8}values", places=_of_insert),
 )  # fmt: skip

@@ -54,7 +54,7 @@ def test_rights_lost_by_a_running_worker(own_kafka: LocalKafka, tmp_path: Path, 
         lane.watch("outcomes", 500)
         name = lane.settings.topic("nudges") if lost == "topic" else lane.settings.app_id
         deny(own_kafka.bootstrap, lost, name)
-        assert worker.process.wait(60) == 1, worker.text()
+        assert worker.ended() == 1, worker.text()
         assert name in last_line(worker)
         assert "docs/operating.md, Rights" in last_line(worker)
         assert "Traceback" not in worker.text()
@@ -123,7 +123,7 @@ def test_topics_changed_under_a_running_worker(
     worker = lane.start()
     lane.watch("outcomes", 500)
     act(lane)
-    assert worker.process.wait(60) == 1, worker.text()
+    assert worker.ended() == 1, worker.text()
     last = last_line(worker)
     assert f"{lane.settings.topic_prefix}{topic}" in last
     assert why in last
@@ -144,7 +144,7 @@ def test_sigterm_at_any_moment(lane: LaneHarness) -> None:
     stays, leaves = lane.start().ready(), lane.start()
     wait_until(lambda: stays.text().count("ready in generation") > 1, what=stays.text, every=0.005)
     leaves.process.send_signal(signal.SIGINT)
-    assert leaves.process.wait(60) == 0, leaves.text()
+    assert leaves.ended() == 0, leaves.text()
     lane.settled()
     assert timed_stop(stays) == 0, stays.text()
     assert_as_undisturbed(lane)
@@ -166,7 +166,7 @@ def test_failover(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
         takes_over(stays, killed.kill)
         stopped = lane.start(TRUSTFOLD_SESSION_TIMEOUT="300").ready()
         takes_over(stays, stopped.process.terminate)
-        assert stopped.process.wait(60) == 0
+        assert stopped.ended() == 0
         lane.settled()
         assert_as_undisturbed(lane)
 

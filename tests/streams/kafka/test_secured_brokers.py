@@ -97,7 +97,7 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
     log = tmp_path / "worker.log"
     with process_of(kafka, "trustfold", log) as process:
         try:
-            wait_until(folded_everything, timeout=90, what=log.read_text, every=0.5)
+            wait_until(folded_everything, timeout=90, what=log.read_text, every=2)
             assert command(kafka, "agents", "publish", "--now", events).exit_code == 0
             for user, role in ROLES.items():
                 looked = command(kafka, user, "doctor", "--role", role, "--json")
@@ -107,7 +107,7 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
             assert recorded.exit_code == 0, recorded.output
             assert command(kafka, "operators", "reset", "bash", *ONE, "--yes").exit_code == 0
             assert command(kafka, "operators", "dead-letters", "list").exit_code == 0
-            wait_until(folded_everything, timeout=90, what=log.read_text, every=0.5)
+            wait_until(folded_everything, timeout=90, what=log.read_text, every=2)
             pages = ("web", "--port", "0", "--allow-local-orders")
             with serving(*pages, cwd=tmp_path, env=kafka.environ("dashboards")) as web:
                 wait_until(lambda: nothing_behind(now_page(web)), what=lambda: now_page(web), every=0.5)
@@ -133,26 +133,26 @@ def test_publishers_may_not_do_what_is_not_theirs(
     refused(command(kafka, "agents", *words, *more), "user agents", "trustfold topics acls")
 
 
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A certificate of an authority that has signed nothing here."""
+    path = tmp_path_factory.mktemp("stranger") / "strange.pem"
+    new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=stranger")
+    path.write_bytes(subprocess.run(new, check=True, capture_output=True).stdout)
+    return str(path)
+
+
 COMMANDS = (("topics", "create"), ("topics", "check"), ("worker",), ("publish",), ("record", "--once"), ("lag",))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_no_entry(kafka: SecuredKafka, events: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_no_entry(kafka: SecuredKafka, events: Path, tmp_path: Path, stranger: str, words: tuple[str, ...]) -> None:
     """A wrong password, an authority that is not trusted, missing rights: one line says so and what to do."""
     more = {"publish": [events], "record": ["--history", tmp_path / "history"]}.get(words[0], [])
     prefix = {"TRUSTFOLD_TOPIC_PREFIX": "other."} if words == ("topics", "create") else {}
     refused(command(kafka, "trustfold", *words, *more, TRUSTFOLD_SASL_PASSWORD="wrong"), "TRUSTFOLD_SASL_USERNAME")
-    stranger = str(strange_authority(tmp_path))
     refused(command(kafka, "trustfold", *words, *more, TRUSTFOLD_SSL_CA_LOCATION=stranger), "TRUSTFOLD_SSL_CA_LOCATION")
     refused(command(kafka, "nobody", *words, *more, **prefix), "user nobody", "trustfold topics acls")
-
-
-def strange_authority(folder: Path) -> Path:
-    """A certificate of an authority that has signed nothing here."""
-    path = folder / "strange.pem"
-    new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=stranger")
-    path.write_bytes(subprocess.run(new, check=True, capture_output=True).stdout)
-    return path
 
 
 def refused(result: Result, *words: str) -> None:

@@ -102,14 +102,14 @@ def test_a_worker_far_ahead_waits_until_the_other_has_caught_up_or_is_gone(
         (behind,), (ahead,) = first.partitions(), second.partitions()
 
         early, late = publish(lane, behind, 10), publish(lane, ahead, 8)
-        wait_until(second.waits, what=lane.logs, every=0.1)
+        wait_until(second.waits, what=lane.logs, every=0.3)
         lane.settled(90)
         assert max(told(lane, late)) > max(told(lane, early))
         assert first.held() < second.held()  # not none: until the first exchange it does not know who is behind
         wait_until(lambda: not second.metric("trustfold_worker_skew_seconds"), what=lane.logs, every=0.2)
 
         early, late = publish(lane, behind, 6), publish(lane, ahead, 4)
-        wait_until(second.waits, what=lane.logs, every=0.1)
+        wait_until(second.waits, what=lane.logs, every=0.3)
         first.worker.kill()
         lane.settled(90)
         assert max(told(lane, late)) > max(told(lane, early))

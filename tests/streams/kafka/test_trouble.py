@@ -45,7 +45,7 @@ def test_a_record_that_ended_two_workers_is_a_dead_letter(lane: LaneHarness, tmp
     lane.publish([(b"s", event(1, "s", "t")), (b"s", event(2, "s", SPIN)), (b"s", event(3, "s", "t"))])
     own = {"TRUSTFOLD_RECORD_TIMEOUT": "0.5", "TRUSTFOLD_DATA_DIR": str(tmp_path / "data")}
     for _ in range(2):
-        assert lane.start(**own).process.wait(120) == -signal.SIGVTALRM
+        assert lane.start(**own).ended(120) == -signal.SIGVTALRM
     worker = lane.start(**own)
     lane.settled()
     assert worker.stop() == 0, worker.text()
@@ -157,7 +157,7 @@ def test_a_refused_output_stops_the_worker_in_order(lane: LaneHarness) -> None:
     lane.limit("nudges", 100)
     lane.publish([(b"s", event(n, "s" * 200, "t")) for n in range(20)])
     worker = lane.start()
-    assert worker.process.wait(60) == 1, worker.text()
+    assert worker.ended() == 1, worker.text()
     assert "worker stops: MessageSizeTooLarge" in worker.text()
     assert lane.committed()["events", partition_of(b"s", 4)][0] <= 0
     lane.limit("nudges", 1_000_000)

@@ -25,7 +25,7 @@ def test_no_broker_no_start(tmp_path: Path) -> None:
     """Without a broker the worker ends at once with 2 and names the address."""
     lane = LaneHarness("127.0.0.1:1", "x.", tmp_path)
     worker = lane.start()
-    assert worker.process.wait(60) == 2
+    assert worker.ended() == 2
     assert "no broker answers at 127.0.0.1:1" in worker.text()
 
 
@@ -56,7 +56,7 @@ def test_probes_and_signals_are_answered_while_the_topics_are_checked(command: l
 def test_topics_that_do_not_fit_no_start(lane: LaneHarness) -> None:
     """A wrong partition count ends the worker with 2 before it joins the group."""
     worker = lane.start(TRUSTFOLD_PARTITIONS="5")
-    assert worker.process.wait(60) == 2
+    assert worker.ended() == 2
     assert "partitions is 4, should be 5" in worker.text()
 
 
@@ -69,7 +69,7 @@ def test_stopping_at_any_moment_ends_well(lane: LaneHarness) -> None:
     assert early.stop() == 0, early.text()
     late = lane.start().ready()
     late.process.send_signal(signal.SIGINT)
-    assert late.process.wait(60) == 0, late.text()
+    assert late.ended() == 0, late.text()
     assert "Traceback" not in early.text() + late.text()
 
 
@@ -85,7 +85,7 @@ def test_a_topic_created_anew_is_refused(lane: LaneHarness, more: int) -> None:
     lane.recreate("events")
     lane.publish([(b"s", event(n, "s", "t")) for n in range(more)])
     again = lane.start()
-    assert again.process.wait(60) == 1, again.text()
+    assert again.ended() == 1, again.text()
     last = again.text().splitlines()[-1]
     assert f"{lane.settings.topic('events')} was deleted and created again while no worker ran" in last
     assert "TRUSTFOLD_APP_ID" in last

@@ -19,7 +19,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from counting import STATE, TOPOLOGY, State
 from trustfold.streams.kafka.changelog import EpochFilter
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
@@ -89,10 +89,15 @@ class Worker:
         """Let a paused process go on."""
         self.process.send_signal(signal.SIGCONT)
 
+    def ended(self, timeout: float = 60) -> int:
+        """Wait for its end and give back its exit code; fail with its log when it goes on."""
+        wait_until(lambda: self.process.poll() is not None, timeout=timeout, what=self.text, every=0.1)
+        return int(self.process.returncode)
+
     def stop(self, timeout: float = 60) -> int:
         """Ask it to stop and give back its exit code."""
         self.process.terminate()
-        return self.process.wait(timeout)
+        return self.ended(timeout)
 
 
 def session_timeout(kind: str) -> str:
@@ -178,14 +183,24 @@ class LaneHarness:
         run(anew())
 
     def limit(self, topic: str, size: int) -> None:
-        """Let the broker refuse batches above a size on a catalogue topic."""
+        """Let the broker refuse batches above a size on a catalogue topic, and wait until it does."""
 
         async def alter() -> None:
             admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.servers)
             await admin.start()
-            config = {"max.message.bytes": str(size)}
-            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.settings.topic(topic), config)])
+            name, config = self.settings.topic(topic), {"max.message.bytes": str(size)}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, config)])
             await admin.close()
+            async with AIOKafkaProducer(bootstrap_servers=self.settings.servers) as producer:
+
+                async def takes(length: int) -> bool:
+                    with contextlib.suppress(MessageSizeTooLargeError):
+                        return bool(await producer.send_and_wait(name, bytes(length)))
+                    return False
+
+                # The change is acknowledged before each part of the broker has it; a batch has 70 bytes of its own.
+                while await takes(size) or not await takes(size - 90):
+                    pass
 
         run(alter())
 
