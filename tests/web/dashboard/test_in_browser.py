@@ -84,6 +84,7 @@ def live(page: Page) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # all pages, on a busy machine
 def test_pages_keep_nobody_out(browser: Browser, server: Up, subtests: pytest.Subtests) -> None:
     """axe-core finds nothing, narrow and wide, dark and light; no page must be scrolled sideways."""
     with visit(browser, server.url) as visitor:
