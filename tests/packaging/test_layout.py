@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from import_graph import circles, import_graph
+from import_graph import circles, import_graph, module_files, nodes_of
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -66,10 +66,9 @@ def test_pytest_imports_tests_by_path() -> None:
 
 
 def nodes_of_the_package() -> Iterator[tuple[str, ast.AST]]:
-    """Every node of every module, and the module's path."""
-    for path in [*ROOT.glob("*.py"), *(path for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py"))]:
-        name = str(path.relative_to(ROOT))
-        yield from ((name, node) for node in ast.walk(ast.parse(path.read_text())))
+    """Every import, class, argument and dictionary, and the module's path."""
+    for path in module_files().values():
+        yield from ((str(path.relative_to(ROOT)), node) for node in nodes_of(path))
 
 
 def test_imports_are_relative_and_agents_never_discovered() -> None:
@@ -90,7 +89,9 @@ def test_imports_are_relative_and_agents_never_discovered() -> None:
         elif isinstance(node, ast.Dict):
             pairs = zip(node.keys, node.values, strict=True)
             discovering += [
-                (path, ast.unparse(value)) for key, value in pairs if key and ast.unparse(key) == "'autodiscover'"
+                (path, ast.unparse(value))
+                for key, value in pairs
+                if isinstance(key, ast.Constant) and key.value == "autodiscover"
             ]
     assert absolute == []
     assert {value for _, value in discovering} == {"False"}, discovering

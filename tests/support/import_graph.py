@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +23,17 @@ def import_graph(root: Path = ROOT) -> dict[str, set[str]]:
     return {name: set(_imported(name, path, modules)) - {name} for name, path in modules.items()}
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Imports, classes, arguments and dictionaries of a module."""
+    kinds = ast.Import | ast.ImportFrom | ast.ClassDef | ast.keyword | ast.Dict
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+
+
 def _imported(name: str, path: Path, modules: dict[str, Path]) -> Iterator[str]:
     parts = name.split(".")
     package = parts if path.name == "__init__.py" and name != "__init__" else parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if not isinstance(node, ast.ImportFrom) or not node.level:
             continue
         base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]

@@ -19,7 +19,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from counting import STATE, TOPOLOGY, State
 from trustfold.streams.kafka.changelog import EpochFilter
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
@@ -281,7 +281,7 @@ class LaneHarness:
 
         def done() -> bool:
             last.clear()
-            with contextlib.suppress(KafkaConnectionError):  # a broker that starts may refuse for a moment
+            with contextlib.suppress(KafkaError, TimeoutError):  # a broker that starts may refuse for a moment
                 last.update(self.committed())
             return bool(last) and all(offset == end or (offset < 0 and not end) for offset, end in last.values())
 
