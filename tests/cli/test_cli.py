@@ -26,6 +26,7 @@ from trustfold.cli.render import ExitCode
 from trustfold.history import queries
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from two_days import two_days
+from warm_process import WarmProcess
 
 HEAVY = {"aiokafka", "asyncio", "duckdb", "faust", "http", "rich", "sqlite3", "starlette", "uvicorn"}
 
@@ -276,7 +277,7 @@ def in_terminal(*words: str, cwd: Path, **env: str) -> str:
     """What a command writes to a terminal."""
     ours, theirs = pty.openpty()
     settings = {name: value for name, value in environment(env).items() if name != "NO_COLOR" or "NO_COLOR" in env}
-    with subprocess.Popen([*COMMAND, *words], cwd=cwd, env={**settings, "TERM": "xterm"}, stdout=theirs, stderr=theirs):
+    with WarmProcess([*COMMAND, *words], cwd=cwd, env={**settings, "TERM": "xterm"}, stdout=theirs, stderr=theirs):
         os.close(theirs)
         written = b""
         while chunk := _read(ours):
