@@ -518,7 +518,7 @@ def test_what_an_answer_leaves_out_is_counted(lived: Lived) -> None:
 
 
 def test_a_saved_catalogue_is_whole_and_opens_in_older_databases(lived: Lived, tmp_path: Path) -> None:
-    """Comments on every column, incidents of then; the number in the file is that of DuckDB 1.0, which BI tools bring."""
+    """Comments on every column, incidents of then; its number is that of DuckDB 1.0, which BI tools bring."""
     save(lived.root, tmp_path / "catalogue.duckdb")
     assert int.from_bytes((tmp_path / "catalogue.duckdb").read_bytes()[12:20], "little") <= 64
     with duckdb.connect(str(tmp_path / "catalogue.duckdb"), read_only=True) as connection:
