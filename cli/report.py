@@ -75,16 +75,16 @@ def _answers(
     connection: DuckDBPyConnection, chosen: HistoryChoice, questions: Sequence[CatalogueQuestion], rows: int
 ) -> list[QuestionAnswer]:
     """Answers to questions, each with the filters that it takes."""
-    from ..history.catalogue import filtered_views, narrow
+    from ..history.catalogue import narrow
     from ..history.queries import ask
     from ..history.reports import filters_for
 
-    found = []
-    for question in questions:
-        filters = filters_for(question, chosen.filters)
-        narrow(connection, chosen.roots, filters=filters, views=filtered_views(question.sql))
-        found.append(ask(connection, question, rows))
-    return found
+    found: dict[CatalogueQuestion, QuestionAnswer] = {}
+    taken = {question: filters_for(question, chosen.filters) for question in questions}
+    for filters in dict.fromkeys(taken.values()):
+        narrow(connection, chosen.roots, filters=filters)
+        found |= {question: ask(connection, question, rows) for question in questions if taken[question] == filters}
+    return [found[question] for question in questions]
 
 
 def _page(connection: DuckDBPyConnection, chosen: HistoryChoice, rows: int) -> tuple[list[QuestionAnswer], str]:

@@ -153,8 +153,12 @@ class ColumnMemory:
             self._refreshing.release()
         return self.ready
 
-    def connection(self, filters: HistoryFilters = EVERYTHING) -> duckdb.DuckDBPyConnection:
-        """Catalogue whose views use these tables; for one thread. `narrow` changes its filters.
+    def connection(
+        self, filters: HistoryFilters = EVERYTHING, *, query: str | None = None
+    ) -> duckdb.DuckDBPyConnection:
+        """Catalogue whose views use these tables, all or those that a query reads; for one thread.
+
+        `narrow` changes its filters.
 
         Raises:
             ConfigError: nothing is recorded there.
@@ -164,7 +168,7 @@ class ColumnMemory:
         name = f"asked_{next(self._numbers)}"
         made.execute(f"ATTACH ':memory:' AS {name}")
         made.execute(f"USE {name}")
-        install(made, self._root, filters=filters, rows=self.rows)
+        install(made, self._root, filters=filters, rows=self.rows, query=query)
         return made
 
     def interrupt(self) -> None:

@@ -68,11 +68,11 @@ class PatternAutomaton:
         self.all = (1 << len(self._characters)) - 1
         self.begin, self.end = 1 << len(self._characters), 1 << (len(self._characters) + 1)
         self.any = self.all | self.begin | self.end
-        self._masks: dict[tuple[str, int], int] = {}
+        self._masks: dict[tuple[Any, Any, int], int] = {}
         self._groups: dict[int | None, tuple[list[Any], int]] = {}
         self._note_groups(list(tree), tree.state.flags)
         self.consumes: list[int] = []  # by position: over which characters
-        self.names: list[str] = []
+        self._items: list[Any] = []  # by position, as parsed
         # nodes: (kind, payload, next nodes)
         self._nodes: list[tuple[Any, list[int]]] = []
         self._ends: dict[int | None, list[tuple[int, int]]] = {}  # where a match may end: after and before what
@@ -94,7 +94,8 @@ class PatternAutomaton:
         return len(self._nodes) - 1
 
     def _mask(self, item: Any, flags: int) -> int:
-        key = (repr(item), flags)
+        kind, value = item
+        key = (kind, repr(value) if kind is sre.IN else value, flags)
         if key not in self._masks:
             self._state.flags = flags
             one = _compiler.compile(_parser.SubPattern(self._state, [item]), flags)
@@ -129,7 +130,7 @@ class PatternAutomaton:
         kind, value = item
         if kind in _ONE:
             self.consumes.append(self._mask(item, flags))
-            self.names.append(_text_of(item))
+            self._items.append(item)
             return self._node(("over", len(self.consumes) - 1), [end])
         if kind is sre.SUBPATTERN:
             _, more, less, inner = value
@@ -257,32 +258,25 @@ class PatternAutomaton:
     def _ways(self, node: int, position: int | None = None) -> list[AutomatonEdge]:
         """Every way from a node to the positions that consume the next character; notes where a match may end."""
         found: list[AutomatonEdge] = []
-
-        def walk(node: int, after: int, over: int, seen: tuple[int, ...]) -> None:
-            while True:
-                self._spend()
-                what, following = self._nodes[node]
-                if what is not None and what[0] == "over":
-                    if over & self.consumes[what[1]] and after:
-                        found.append(AutomatonEdge(what[1], after, over & self.consumes[what[1]]))
-                    return
-                if node == self._accept:
-                    self._ends.setdefault(position, []).append((after, over))
-                if seen.count(node) > 1:  # a loop may begin again once, after an iteration that took something
-                    return
-                if what is not None:
-                    after &= what[1]
-                    over &= what[2]
-                    if not after or not over:
-                        return
-                seen += (node,)
-                if len(following) != 1:
-                    break
-                node = following[0]
-            for one in following:
-                walk(one, after, over, seen)
-
-        walk(node, self.any, self.any, ())
+        waiting: list[tuple[int, int, int, tuple[int, ...]]] = [(node, self.any, self.any, ())]
+        while waiting:
+            node, after, over, seen = waiting.pop()
+            self._spend()
+            what, following = self._nodes[node]
+            if what is not None and what[0] == "over":
+                if over & self.consumes[what[1]] and after:
+                    found.append(AutomatonEdge(what[1], after, over & self.consumes[what[1]]))
+                continue
+            if node == self._accept:
+                self._ends.setdefault(position, []).append((after, over))
+            if seen.count(node) > 1:  # a loop may begin again once, after an iteration that took something
+                continue
+            if what is not None:
+                after &= what[1]
+                over &= what[2]
+                if not after or not over:
+                    continue
+            waiting += [(one, after, over, (*seen, node)) for one in reversed(following)]
         return found
 
     @cached_property
@@ -390,17 +384,20 @@ class PatternAutomaton:
 
     def _ambiguities(self) -> Iterator[PatternAmbiguity]:
         looped = self.components
+        split: set[int] = set()
         for state, number in looped.items():
             inside = [(t, over) for t, over in self.edges[state] if looped.get(t) == number]
             for n, (target, over) in enumerate(inside):
                 if any(target == other and over & more for other, more in inside[:n]):
                     yield PatternAmbiguity(self._name(state), self._name(target))
-            if self._splits(state, number):
+            if number not in split and self._splits(state, number):  # one state of a component speaks for all
                 yield PatternAmbiguity(self._name(state), self._name(state))
-        reach = {state: self._reachable(state) for state in looped}
+            split.add(number)
         for p in looped:
+            reach = self._reachable(p)
             for q in looped:
-                if p != q and q in reach[p] and self._divides(p, q):
+                # Within a component, such a word would give two paths from a state back to it.
+                if looped[p] != looped[q] and q in reach and self._divides(p, q):
                     yield PatternAmbiguity(self._name(p), self._name(q))
 
     def _reachable(self, state: tuple[int, int]) -> set[tuple[int, int]]:
@@ -463,7 +460,7 @@ class PatternAutomaton:
         if position < 0:
             return "the search"
         sample = self._characters[(group & self.all).bit_length() - 1]
-        return f"{self.names[position]} (as {sample!r})"
+        return f"{_text_of(self._items[position])} (as {sample!r})"
 
 
 def _union(masks: Iterator[int]) -> int:

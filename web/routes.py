@@ -50,8 +50,9 @@ def more_routes(
     site = PageContext(source, service.sign_ins, hub, archive=HistoryArchive(history, refusal=lambda: source.foreign))
     service.ending.append(site.archive.close)
     service.error_page = error_page(site)
-    if webhook is not None:
-        service.beside.append(IncidentWebhook(source.board, webhook).run)
+    told = IncidentWebhook(source.board, webhook) if webhook is not None else None
+    if told is not None:
+        service.beside.append(told.run)
 
     async def incidents(_request: Request) -> Response:
         """All incidents, most urgent first; the first thing that `trustfold status` shows."""
@@ -63,7 +64,7 @@ def more_routes(
         *AgentHooks(service, policy, user).routes(),
         *check_routes(service, policy),
         *otlp_routes(service),
-        *metrics_routes(service, source.board),
+        *metrics_routes(service, source.board, told),
         *dashboard_routes(site),
     ]
 
@@ -77,12 +78,13 @@ def kafka_app(source: KafkaSource, roles: RoleTokens, webhook: WebhookTarget | N
 
     hub, sign_ins = StreamHub(source.board), SignIns(roles)
     archive = HistoryArchive(source.history, refusal=lambda: source.foreign)
+    told = IncidentWebhook(source.board, webhook) if webhook is not None else None
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(source.run())]
-        if webhook is not None:
-            tasks.append(asyncio.create_task(IncidentWebhook(source.board, webhook).run()))
+        if told is not None:
+            tasks.append(asyncio.create_task(told.run()))
         yield
         for task in tasks:
             await ended(task)
@@ -97,6 +99,7 @@ def kafka_app(source: KafkaSource, roles: RoleTokens, webhook: WebhookTarget | N
             "newest_ms": fresh.newest_ms,
             "skipped": fresh.skipped,
             "skipped_last": fresh.skipped_last,
+            "webhook": told.fault if told is not None else "",
         }
         return Response(orjson.dumps(body), media_type="application/json")
 
@@ -105,8 +108,8 @@ def kafka_app(source: KafkaSource, roles: RoleTokens, webhook: WebhookTarget | N
 
     def fault(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-        told = Response(orjson.dumps({"error": error.detail}), error.status_code, media_type="application/json")
-        return page(request, error) or told
+        plain = Response(orjson.dumps({"error": error.detail}), error.status_code, media_type="application/json")
+        return page(request, error) or plain
 
     app = Starlette(
         routes=[Route("/healthz", health), *dashboard_routes(site)],

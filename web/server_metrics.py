@@ -21,6 +21,7 @@ from ..streams.embedded.engine import SubmitRequest
 from ..streams.embedded.server import EmbeddedService
 from ..streams.embedded.store_views import DEAD_LETTERS
 from .dashboard.current_state import StateBoard
+from .webhook import IncidentWebhook
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -35,8 +36,9 @@ except ImportError:  # the extra is not installed: the path says so
 class EngineCollector(Collector):
     """Prometheus collector: counts an engine's commits, and reads other values on each scrape."""
 
-    def __init__(self, service: EmbeddedService, board: StateBoard) -> None:
+    def __init__(self, service: EmbeddedService, board: StateBoard, webhook: IncidentWebhook | None) -> None:
         """Start counting; create it before the engine serves. `board` counts what the dashboard could not read."""
+        self._webhook = webhook
         self._service = service
         self._board = board
         self._records: Counter[str] = Counter()
@@ -80,6 +82,11 @@ class EngineCollector(Collector):
             if state not in CALM:
                 incidents.add_metric([state], found[state])
         yield incidents
+        if (webhook := self._webhook) is not None:
+            yield GaugeMetricFamily(
+                "trustfold_webhook_up", "1 unless the latest notice was not accepted.", float(not webhook.fault)
+            )
+            yield CounterMetricFamily("trustfold_webhook_notices", "Notices that were accepted.", webhook.accepted)
         for one in self._service.collectors:
             yield from one.collect()
 
@@ -102,7 +109,7 @@ class EngineCollector(Collector):
         return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if file.is_file())
 
 
-def metrics_routes(service: EmbeddedService, board: StateBoard) -> Sequence[BaseRoute]:
+def metrics_routes(service: EmbeddedService, board: StateBoard, webhook: IncidentWebhook | None) -> Sequence[BaseRoute]:
     """The path of the metrics; without prometheus-client it answers 503 and says what to install."""
     if Collector is object:
 
@@ -110,7 +117,7 @@ def metrics_routes(service: EmbeddedService, board: StateBoard) -> Sequence[Base
             return Response("pip install 'trustfold[metrics]'\n", 503, media_type="text/plain")
 
         return [Route("/metrics", missing)]
-    text = exposition(EngineCollector(service, board))
+    text = exposition(EngineCollector(service, board, webhook))
 
     async def metrics(_request: HttpRequest) -> Response:
         return Response(text(), media_type=CONTENT_TYPE_LATEST)

@@ -205,6 +205,7 @@ class IncidentWebhook:
 
     Attributes:
         fault: why the latest attempt failed; empty if it did not.
+        accepted: notices that the address has accepted.
     """
 
     def __init__(
@@ -215,6 +216,7 @@ class IncidentWebhook:
     ) -> None:
         """Send nothing yet."""
         self.fault = ""
+        self.accepted = 0
         self._board = board
         self._target = target
         self._clock_ms = clock_ms
@@ -240,6 +242,7 @@ class IncidentWebhook:
                 self.fault = fault
                 return False
             self._ledger.accepted(notice)
+            self.accepted += 1
         if self.fault:
             _LOG.warning("webhook: %s answers again", self._target.place)
             self.fault = ""

@@ -18,13 +18,15 @@ import click
 import pytest
 import trustfold as package
 from click.testing import CliRunner
-from command_line import COMMAND, environment, trustfold
+from command_line import COMMAND, completions, environment, started, trustfold
 from recorded import record
+from trustfold.cli.demo import events
 from trustfold.cli.main import COMMANDS, RELIABILITY_COMMANDS, main
 from trustfold.cli.render import ExitCode
 from trustfold.history import queries
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from two_days import two_days
+from warm_process import WarmProcess
 
 HEAVY = {"aiokafka", "asyncio", "duckdb", "faust", "http", "rich", "sqlite3", "starlette", "uvicorn"}
 
@@ -225,12 +227,9 @@ def test_a_stopped_recorder_says_what_it_wrote(
     """Whatever it records, and whichever signal stops it; a broker that does not answer keeps it from nothing."""
     with closing(EmbeddedEngine.open(tmp_path / "s.sqlite")), socket.create_server(("127.0.0.1", 0)) as silent:
         place = str(tmp_path / "s.sqlite") if source == "--store" else f"127.0.0.1:{silent.getsockname()[1]}"
-        with subprocess.Popen(
-            [*COMMAND, "record", source, place, "--history", "h"],
-            cwd=tmp_path,
-            env=environment({"TRUSTFOLD_STOP_TIMEOUT": "0.1"}),
-            stderr=subprocess.PIPE,
-        ) as process:
+        settings = {"TRUSTFOLD_STOP_TIMEOUT": "0.1"}
+        words = ("record", source, place, "--history", "h")
+        with started(*words, cwd=tmp_path, env=settings, stderr=subprocess.PIPE) as process:
             assert process.stderr is not None
             assert b"Ctrl-C stops it" in process.stderr.readline()
             process.send_signal(number)
@@ -278,7 +277,7 @@ def in_terminal(*words: str, cwd: Path, **env: str) -> str:
     """What a command writes to a terminal."""
     ours, theirs = pty.openpty()
     settings = {name: value for name, value in environment(env).items() if name != "NO_COLOR" or "NO_COLOR" in env}
-    with subprocess.Popen([*COMMAND, *words], cwd=cwd, env={**settings, "TERM": "xterm"}, stdout=theirs, stderr=theirs):
+    with WarmProcess([*COMMAND, *words], cwd=cwd, env={**settings, "TERM": "xterm"}, stdout=theirs, stderr=theirs):
         os.close(theirs)
         written = b""
         while chunk := _read(ours):
@@ -304,24 +303,7 @@ def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
 
 def test_live_keys_are_completed(tmp_path: Path) -> None:
     """The shell's completion offers the keys that are not trusted; without a store it offers none, and no error."""
-    env = {"_TRUSTFOLD_COMPLETE": "bash_complete", "COMP_WORDS": "trustfold reset ba", "COMP_CWORD": "2"}
-
-    def complete() -> bytes:
-        code = "from trustfold.cli.main import main; main(prog_name='trustfold')"
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env=environment(env),
-            capture_output=True,
-            timeout=60,
-            check=False,
-        ).stdout
-
-    assert complete().split() == []
-    made = (
-        "from trustfold.streams.embedded.engine import EmbeddedEngine;"
-        "from trustfold.cli.demo import events;"
-        "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
-    )
-    subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)
-    assert complete().split() == [b"plain,bash|danger=root"]
+    assert completions("reset ba", "bash", tmp_path) == [""]
+    with EmbeddedEngine.open(tmp_path / ".trustfold/trustfold.sqlite") as engine:
+        engine.ingest(events())
+    assert completions("reset ba", "bash", tmp_path) == ["plain,bash|danger=root"]

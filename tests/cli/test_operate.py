@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import environment, trustfold, up
+from command_line import completions, trustfold, up
 from fixed_rules import Rules
 from recent_events import recent_events
 from story import Story
@@ -137,22 +135,8 @@ def test_orders_stay_in_the_workspace_of_the_environment(store: Path, tmp_path: 
 )
 def test_the_shell_completes(line: str, offered: list[str], store: Path, tmp_path: Path) -> None:
     """Keys that there is something to reset about, live; the words of settings."""
-    asked = {
-        "_TRUSTFOLD_COMPLETE": "zsh_complete",
-        "COMP_WORDS": f"trustfold {line}",
-        "COMP_CWORD": str(len(f"trustfold {line}".split(" ")) - 1),
-    }
-    code = "from trustfold.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.argv = ['trustfold']; {code}"],
-        cwd=tmp_path,
-        env=environment(asked),
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
     assert store.is_file()
-    assert done.stdout.decode().splitlines()[1::3] == offered
+    assert completions(line, "zsh", tmp_path)[1::3] == offered
 
 
 def test_reset_all_asks_first(store: Path, tmp_path: Path) -> None:

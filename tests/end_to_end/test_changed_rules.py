@@ -31,7 +31,7 @@ from trustfold.rules.rules import (
 from trustfold.schemas.vocabulary import PatternType
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
-EVENTS = 6_000
+EVENTS = 4_000
 LOOPING = "intercode"
 """Recorded runs of a model that goes round in circles in every other session."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -30,8 +31,16 @@ from trustfold.web.routes import more_routes
 from two_days import two_days
 
 SITUATIONS = Path(__file__).parents[1] / "situations"
-TRACES = ("cipherbox_claude_code", "pi_sessions", "openhands_maverick", "tau_airline_gpt4o")
-PERIODS = ("everything", "from the middle of a session", "an hour", "nothing", "a day of another zone")
+PERIODS = {
+    "two days": ("everything", "an hour", "nothing"),
+    "demo": ("from the middle of a session",),
+    "situations": ("a day of another zone",),
+    "cipherbox_claude_code": ("everything",),
+    "pi_sessions": ("from the middle of a session",),
+    "openhands_maverick": ("an hour",),
+    "tau_airline_gpt4o": ("a day of another zone",),
+}
+"""Periods of each run: every one of either kind."""
 Row = Mapping[str, Any]
 Figure = tuple[str, Any, Any]
 """Name of a figure, its value where it is shown, and its value counted again."""
@@ -73,8 +82,8 @@ MADE = {"two days": with_questions, "situations": situations, "demo": demo}
 class Shown:
     """Reader of the figures that pages, report, questions and commands show of one history."""
 
-    def __init__(self, client: TestClient, root: Path, file: Path) -> None:
-        self.client, self.root, self.file = client, root, file
+    def __init__(self, run: str, client: TestClient, root: Path, file: Path) -> None:
+        self.run, self.client, self.root, self.file = run, client, root, file
         self.query: dict[str, str] = {}
         self.options: list[str] = []
 
@@ -458,7 +467,7 @@ def serving(folder: Path) -> Iterator[TestClient]:
 
 @pytest.fixture(
     scope="module",
-    params=["two days", *(pytest.param(name, marks=pytest.mark.slow) for name in ("demo", "situations", *TRACES))],
+    params=[pytest.param(name, marks=() if name == "two days" else pytest.mark.slow) for name in PERIODS],
 )
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Recount, Shown]]:
     """A run counted again, and what is shown of its history."""
@@ -475,16 +484,14 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         recorder.close()
         (folder / "h" / ".source").unlink()  # pages show no history of another source than their own
     with serving(folder) as client:
-        yield Recount(lines, RuleSet()), Shown(client, folder / "h", file)
+        yield Recount(lines, RuleSet()), Shown(name, client, folder / "h", file)
 
 
 def period(recount: Recount, name: str) -> tuple[datetime | None, datetime | None]:
     """Begin and end of a period of a run."""
     events = list(recount.events.values())
     times = sorted(map(time_of, events))
-    longest = max(
-        {one["session_id"] for one in events}, key=lambda name: sum(one["session_id"] == name for one in events)
-    )
+    ((longest, _),) = Counter(one["session_id"] for one in events).most_common(1)
     own = sorted(time_of(one) for one in events if one["session_id"] == longest)
     middle = own[len(own) // 2] + timedelta(milliseconds=1)
     gap = max(pairwise(times), key=lambda pair: pair[1] - pair[0])
@@ -498,6 +505,25 @@ def period(recount: Recount, name: str) -> tuple[datetime | None, datetime | Non
     }[name]
 
 
+def test_every_figure_is_the_one_counted_again(run: tuple[Recount, Shown], subtests: pytest.Subtests) -> None:
+    """Of pages, questions, report and commands; each sentence says what the overview of the same period says."""
+    recount, shown = run
+    for name in PERIODS[shown.run]:
+        with subtests.test(name):
+            bounds = period(recount, name)
+            shown.narrow(*bounds)
+            real = recount.figures(*bounds)
+            compared = list(surfaces(shown, real))
+            last = max(map(time_of, recount.events.values()))
+            week = bounds[0] or last - timedelta(days=7)
+            compared += _report(shown, recount.figures(week, bounds[1]))
+            assert len(compared) >= (60 if real["events"] else 50)
+            differing = [
+                f"{what}: shown {value!r}, counted {again!r}" for what, value, again in compared if value != again
+            ]
+            assert not differing, "\n".join(differing)
+
+
 def test_a_replay_decides_what_the_history_holds(run: tuple[Recount, Shown]) -> None:
     """`trustfold replay` counts as many decisions, of each kind, as were counted again."""
     recount, shown = run
@@ -505,19 +531,3 @@ def test_a_replay_decides_what_the_history_holds(run: tuple[Recount, Shown]) -> 
     assert number(done.stderr, "N decisions?") == len(recount.decisions)
     for kind in {one["type"] for one in recount.decisions}:
         assert number(done.stderr, rf"\b{re.escape(kind)} N") == len(recount.of(kind)), kind
-
-
-@pytest.mark.parametrize("name", PERIODS)
-def test_every_figure_is_the_one_counted_again(run: tuple[Recount, Shown], name: str) -> None:
-    """Of pages, questions, report and commands; each sentence says what the overview of the same period says."""
-    recount, shown = run
-    bounds = period(recount, name)
-    shown.narrow(*bounds)
-    real = recount.figures(*bounds)
-    compared = list(surfaces(shown, real))
-    last = max(map(time_of, recount.events.values()))
-    week = bounds[0] or last - timedelta(days=7)
-    compared += _report(shown, recount.figures(week, bounds[1]))
-    assert len(compared) >= (60 if real["events"] else 50)
-    differing = [f"{what}: shown {value!r}, counted {again!r}" for what, value, again in compared if value != again]
-    assert not differing, "\n".join(differing)

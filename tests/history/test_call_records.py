@@ -28,7 +28,7 @@ overdue_after_ms = 120000
 """
 """Rules under which calls are keyed, classed and judged otherwise than under the shipped ones."""
 
-MOST = 9_000
+MOST = 4_000
 COLUMNS = "id, call_id, failure_key, tool_class, outcome, verdict, severity, signature, summary, same_result, step"
 
 

@@ -219,7 +219,7 @@ def test_calls_of_files_whose_recorder_judged_them_are_records(tmp_path: Path) -
     assert rows(tmp_path, query) == expected
     memory = ColumnMemory(tmp_path)
     assert memory.refresh()
-    with memory.connection() as connection:
+    with memory.connection(query=f"{query} tool_calls") as connection:
         assert connection.execute(query).fetchall() == expected
         assert connection.execute("SELECT count(*) FROM tool_calls").fetchall() == [(8,)]
     memory.close()
@@ -227,7 +227,7 @@ def test_calls_of_files_whose_recorder_judged_them_are_records(tmp_path: Path) -
         file.path.unlink()
     memory = ColumnMemory(tmp_path)
     memory.refresh()
-    with memory.connection() as connection:
+    with memory.connection(query="tool_calls") as connection:
         assert connection.execute("SELECT count(*) FROM tool_calls").fetchall() == [(1,)]
     memory.close()
 
@@ -236,7 +236,7 @@ def test_a_name_that_is_no_view_is_an_error(tmp_path: Path) -> None:
     """Not a variable of the program that happens to be called so."""
     told(tmp_path, Story().works("search"))
     whoever = [1, 2, 3]
-    with connect(tmp_path) as connection, pytest.raises(duckdb.CatalogException):
+    with connect(tmp_path, query="FROM whoever") as connection, pytest.raises(duckdb.CatalogException):
         connection.execute("FROM whoever")
     assert whoever
 

@@ -99,7 +99,7 @@ def placed(connection: DuckDBPyConnection, view: str) -> list[tuple[Any, ...]]:
 
 def counted(memory: ColumnMemory, query: str = COUNT) -> tuple[int, ...]:
     """One row of its catalogue."""
-    with memory.connection() as connection:
+    with memory.connection(query=query) as connection:
         return connection.execute(query).fetchall()[0]
 
 
@@ -246,8 +246,9 @@ def test_questions_about_calls_read_no_other_events(tmp_path: Path) -> None:
     every = "SELECT count(*), count(*) FILTER (repeated), count(fault), count(type) FROM recorded_events"
     assert counted(made, every) == from_files(tmp_path, every)
     assert counted(made, every)[:3] == (2 * len(values) + 2, len(values), 2)
-    with made.connection() as connection:
-        plan = connection.execute("EXPLAIN SELECT tool_name, count(*) FROM tool_calls GROUP BY ALL").fetchall()[0][1]
+    asked = "SELECT tool_name, count(*) FROM tool_calls GROUP BY ALL"
+    with made.connection(query=asked) as connection:
+        plan = connection.execute(f"EXPLAIN {asked}").fetchall()[0][1]
     assert "calls" in plan
     assert "others" not in plan
     made.close()
@@ -299,7 +300,7 @@ def test_a_query_goes_on_while_more_is_taken(tmp_path: Path) -> None:
     small(tmp_path, 0, 10)
     made = ColumnMemory(tmp_path)
     made.refresh()
-    with made.connection() as connection:
+    with made.connection(query="events") as connection:
         cursor = connection.execute("SELECT id FROM events")
         cursor.fetchone()
         small(tmp_path, 10, 20)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recorded import TRACE_NAMES, lines_of, replayed, stored
 from scenarios import ALL
 from story import Story
 
-MOST = 12_000
+MOST = 4_000
 """Events of a recorded run that are folded here, twice."""
 
 NOT_DECIDED = frozenset({"events"})
@@ -68,7 +68,6 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(CALLS)
 def test_any_result_folds_the_same(calls: list[tuple[str, str, Any, bool]]) -> None:
     """Results of every kind, good, bad and in between, with an error beside them or not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from html import escape
@@ -14,6 +15,7 @@ import orjson
 import pytest
 from browser_kit import browsing
 from click.testing import CliRunner
+from duckdb import DuckDBPyConnection
 from recorded import record, replayed
 from trustfold.cli.report import report
 from trustfold.history.catalogue import connect
@@ -64,10 +66,16 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 
 
 @pytest.fixture(scope="module")
-def answers(lived: Lived) -> dict[str, QuestionAnswer]:
-    """All answers over the two days."""
+def whole(lived: Lived) -> Iterator[DuckDBPyConnection]:
+    """The catalogue of all of it."""
     with connect(lived.root, threads=2) as connection:
-        return {question.name: ask(connection, question, 400) for question in QUESTIONS}
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def answers(whole: DuckDBPyConnection) -> dict[str, QuestionAnswer]:
+    """All answers over the two days."""
+    return {question.name: ask(whole, question, 400) for question in QUESTIONS}
 
 
 @pytest.mark.parametrize("filters", [EVERYTHING, HistoryFilters(since=MIDDLE)])
@@ -81,7 +89,7 @@ def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(
             machine = one["type"].partition(".")[0]
             key = machine, one.get("workspace_id") or "default", one.get("breaker_key") or one["key"]
             changes.setdefault(key, []).append((naive(one["time"]), one["from"], one["to"]))
-    with connect(lived.root, threads=2, filters=filters) as connection:
+    with connect(lived.root, threads=2, filters=filters, query="state_spans") as connection:
         spans = connection.execute(
             "SELECT machine, workspace, subject, state, began, ended FROM state_spans"
         ).fetchall()
@@ -103,17 +111,17 @@ def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(
 def test_no_state_is_claimed_before_the_first_record(lived: Lived) -> None:
     """However early the chosen time begins: nobody knows what was before."""
     first = min(naive(one["time"]) for one in lived.decisions) - timedelta(days=2)
-    with connect(lived.root, threads=2, filters=HistoryFilters(since=MIDDLE - timedelta(days=400))) as connection:
+    filters = HistoryFilters(since=MIDDLE - timedelta(days=400))
+    with connect(lived.root, threads=2, filters=filters, query="state_spans") as connection:
         (began,) = connection.execute("SELECT min(began) FROM state_spans").fetchall()[0]
     assert began > first
 
 
-def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived) -> None:
+def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived, whole: DuckDBPyConnection) -> None:
     """Each event counts in the period in which it happened."""
-    with connect(lived.root, threads=2) as connection:
-        found = counts(connection, naive(MIDDLE))
-        ((wasted,),) = connection.execute("SELECT sum(wasted_calls)::INTEGER FROM cost_of_loops").fetchall()
-        ((outages,),) = connection.execute("SELECT count(*) FROM outages").fetchall()
+    found = counts(whole, naive(MIDDLE))
+    ((wasted,),) = whole.execute("SELECT sum(wasted_calls)::INTEGER FROM cost_of_loops").fetchall()
+    ((outages,),) = whole.execute("SELECT count(*) FROM outages").fetchall()
 
     def both(ones: list[Body], named: str = "") -> list[int]:
         recent = [one for one in ones if naive(one["time"]) >= naive(MIDDLE)]
@@ -145,26 +153,24 @@ def test_a_change_has_the_interval_of_the_textbook() -> None:
     assert PeriodShare(11, 100, 10, 100).verdict() == ""
 
 
-def test_the_period_is_what_was_asked_for(lived: Lived) -> None:
+def test_the_period_is_what_was_asked_for(whole: DuckDBPyConnection) -> None:
     """From `since` on, else the last days; where nothing is before, nothing is compared."""
-    with connect(lived.root, threads=2) as connection:
-        whole = period_of(connection, None, timedelta(days=7))
-        last = period_of(connection, None, timedelta(hours=12))
-        asked = period_of(connection, MIDDLE, timedelta(days=7))
-    assert whole is not None and last is not None and asked is not None  # noqa: PT018
-    assert not whole.comparable
+    every = period_of(whole, None, timedelta(days=7))
+    last = period_of(whole, None, timedelta(hours=12))
+    asked = period_of(whole, MIDDLE, timedelta(days=7))
+    assert every is not None and last is not None and asked is not None  # noqa: PT018
+    assert not every.comparable
     assert (last.end - last.begin, last.begin - last.before) == (timedelta(hours=12), timedelta(hours=12))
     assert (asked.begin, asked.begin - asked.before) == (naive(MIDDLE), asked.end - naive(MIDDLE))
     told = numbers({"failures": PeriodShare(1, 10)}, 3, comparable=False)
     assert [(one.value, one.before) for one in told[:2]] == [("3", ""), ("10 %", "")]
 
 
-def test_a_new_failure_is_new_against_the_period_before(lived: Lived) -> None:
+def test_a_new_failure_is_new_against_the_period_before(whole: DuckDBPyConnection) -> None:
     """With a beginning given, what was before it is looked at, and not taken for nothing."""
     end, begin = datetime(2026, 1, 7, 1, 17, 52), datetime(2026, 1, 5, 13)  # noqa: DTZ001
-    with connect(lived.root, threads=2) as connection:
-        worse, new = (ask(connection, one, 9) for one in against_before(end - begin))
-        known = connection.execute("SELECT DISTINCT signature FROM failures WHERE time < ?", [begin]).fetchall()
+    worse, new = (ask(whole, one, 9) for one in against_before(end - begin))
+    known = whole.execute("SELECT DISTINCT signature FROM failures WHERE time < ?", [begin]).fetchall()
     assert worse.question.name == "worse"
     assert new.rows
     assert not {row[1:2] for row in new.rows} & set(known)

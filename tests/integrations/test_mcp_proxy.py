@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from command_line import environment
+from command_line import environment, started, trustfold
 from fixed_rules import SHIPPED_TO_OPEN
 from hypothesis import given
 from hypothesis import strategies as st
@@ -379,10 +379,7 @@ for line in sys.stdin:
 
 def run(tmp_path: Path, *command: str, lines: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run the proxy as an MCP client would, with nobody to talk to about it."""
-    words = [sys.executable, "-m", "trustfold", "mcp-proxy", "--url", "http://127.0.0.1:9", "--", *command]
-    return subprocess.run(
-        words, check=False, input=lines, capture_output=True, timeout=60, cwd=tmp_path, env=environment()
-    )
+    return trustfold("mcp-proxy", "--url", "http://127.0.0.1:9", "--", *command, cwd=tmp_path, stdin=lines)
 
 
 def test_the_command_gives_the_same_bytes_as_the_server_alone(tmp_path: Path) -> None:
@@ -409,11 +406,9 @@ def test_an_input_that_is_nothing_ends_it(tmp_path: Path) -> None:
 
 def test_an_address_that_does_not_answer_is_named(tmp_path: Path) -> None:
     """In one line, with exit code 1."""
-    words = [sys.executable, "-m", "trustfold", "mcp-proxy", "--url", "http://127.0.0.1:9", "--server"]
+    words = ("mcp-proxy", "--url", "http://127.0.0.1:9", "--server", "http://127.0.0.1:9/mcp")
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [*words, "http://127.0.0.1:9/mcp"], stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, env=environment()
-    ) as lost:
+    with started(*words, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe) as lost:
         assert lost.stdin is not None
         assert lost.stderr is not None
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INITIALIZE}

@@ -45,6 +45,16 @@ def trustfold(
     return subprocess.CompletedProcess(process.args, process.returncode, out, said)
 
 
+def completions(line: str, shell: str, folder: Path) -> list[str]:
+    """Lines that the command gives to a shell whose user asks to complete a line of it."""
+    words = f"trustfold {line}"
+    asked = {"_TRUSTFOLD_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    code = "from trustfold.cli.main import main; main(prog_name='trustfold')"
+    with WarmProcess([sys.executable, "-c", code], cwd=folder, env=environment(asked), stdout=PIPE) as process:
+        out: bytes = process.communicate(timeout=PATIENCE)[0]
+    return out.decode().splitlines()
+
+
 def run_line(line: str, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a line of a shell, as a person types it."""
     return subprocess.run(

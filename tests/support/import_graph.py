@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +23,20 @@ def import_graph(root: Path = ROOT) -> dict[str, set[str]]:
     return {name: set(_imported(name, path, modules)) - {name} for name, path in modules.items()}
 
 
+@cache
+def statements_of(path: Path) -> list[ast.stmt]:
+    """Every statement of a module, also inside of others; to walk through its expressions takes longer."""
+    found = ast.parse(path.read_text()).body
+    for one in found:  # grows meanwhile
+        for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+            found += getattr(one, part, ())
+    return found
+
+
 def _imported(name: str, path: Path, modules: dict[str, Path]) -> Iterator[str]:
     parts = name.split(".")
     package = parts if path.name == "__init__.py" and name != "__init__" else parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements_of(path):
         if not isinstance(node, ast.ImportFrom) or not node.level:
             continue
         base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import trustfold
 
-_COMPILES = {f"re.{name}" for name in "compile search match fullmatch split findall finditer sub subn".split()}
+_COMPILES = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
+"""Functions of `re` that compile an expression."""
 
 
 class Found(NamedTuple):
@@ -84,10 +85,15 @@ def _patterns_below(value: Any, module: str, foreign: set[int]) -> list[re.Patte
 
 
 @cache
+def _tree(module: ModuleType) -> ast.Module:
+    return ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
+
+
+@cache
 def _methods_of(module: ModuleType) -> dict[str, set[str]]:
     """Names that a module uses, with the attributes read of each; an empty one stands for any."""
     uses: dict[str, set[str]] = {}
-    nodes = [*ast.walk(ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")))]
+    nodes = [*ast.walk(_tree(module))]
     attributes = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -116,14 +122,18 @@ def compiled_in_functions() -> dict[tuple[str, str], list[str | None]]:
     def walk(node: ast.AST, module: str, function: str) -> None:
         for child in ast.iter_child_nodes(node):
             inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
-            if inside and isinstance(child, ast.Call) and ast.unparse(child.func) in _COMPILES:
+            called = child.func if isinstance(child, ast.Call) else None
+            if inside and isinstance(called, ast.Attribute) and called.attr in _COMPILES and _is_re(called.value):
                 first = child.args[0]
                 literal = first.value if isinstance(first, ast.Constant) else None
                 found.setdefault((module, inside), []).append(literal)
             walk(child, module, inside)
 
     for name, module in sorted(modules().items()):
-        source = Path(module.__file__ or "").read_text(encoding="utf-8")
-        if "re." in source:
-            walk(ast.parse(source), name, "")
+        if "re" in vars(module):
+            walk(_tree(module), name, "")
     return found
+
+
+def _is_re(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "re"

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from trustfold.rules.linear_patterns import PatternAutomaton
+
+_STATES_OF_A_LOOP = 2
+"""States of each loop from which texts are made."""
+
+
+class PumpedText(NamedTuple):
+    """Text that comes to a loop of an expression, repeats it, and fails at the end."""
+
+    head: Any
+    body: Any
+    end: Any
+
+    def text(self, chars: int) -> Any:
+        """So many characters of it."""
+        return self.head + self.body * (chars // len(self.body)) + self.end
 
 
 class Machine(PatternAutomaton):
     """Automaton of an expression that finds words for its transitions."""
 
-    @property
+    @cached_property
     def begins(self) -> list[tuple[tuple[int, int], int]]:
         """Transitions with which a match begins."""
         return [
@@ -60,27 +74,18 @@ class Machine(PatternAutomaton):
             waiting += [(edge, word) for edge in self.edges[state]]
         return None
 
-
-_STATES_OF_A_LOOP = 2
-"""States of each loop from which texts are made."""
-
-
-def pumped(pattern: re.Pattern[Any], *, chars: int) -> Iterator[Any]:
-    """Texts that make an engine repeat each loop of an expression, once and from its beginning, and fail at the end."""
-    machine = Machine(pattern, searched=False)
-    edges, begin = machine.edges, machine.begins
-    empty: Any = pattern.pattern[:0]
-    ends = [empty, machine.sample(1 << 0), machine.sample(machine.all)]
-    made: Counter[int] = Counter()
-    for state, number in machine.cycles.items():
-        made[number] += 1
-        if made[number] > _STATES_OF_A_LOOP:
-            continue
-        head = machine.word(begin, lambda one, state=state: one == state)
-        inside = {one for one, other in machine.cycles.items() if other == number}
-        around = machine.word(edges[state], lambda one, state=state: one == state, inside)
-        if head is None or around is None:
-            continue
-        for body in ((head + around * 3), around):
-            for end in ends:
-                yield head + body * (chars // len(body)) + end
+    def pumps(self) -> Iterator[PumpedText]:
+        """Texts that make an engine repeat each loop, once and from its beginning, and fail at the end."""
+        empty: Any = self.pattern.pattern[:0]
+        members: dict[int, list[tuple[int, int]]] = {}
+        for state, number in self.cycles.items():
+            if state[0] >= 0:
+                members.setdefault(number, []).append(state)
+        for loop in members.values():
+            for state in loop[:_STATES_OF_A_LOOP]:
+                head = self.word(self.begins, lambda one, state=state: one == state)
+                around = self.word(self.edges[state], lambda one, state=state: one == state, {*loop})
+                if head is not None and around is not None:
+                    for body in (head + around * 3, around):
+                        for end in (empty, self.sample(1 << 0), self.sample(self.all)):
+                            yield PumpedText(head, body, end)

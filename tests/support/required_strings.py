@@ -46,13 +46,11 @@ def match_without(
         return next((end for end in ends if end in heads), None if beginning else b"")
 
     @cache
-    def steps(mask: int) -> list[bytes]:
-        """One letter for each that the strings tell apart."""
-        inside = [letter for letter in seen_as if mask >> letter & 1]
-        others = [letter for letter in inside if seen_as[letter][0] not in used]
-        return [bytes([letter]) for letter in inside if seen_as[letter][0] in used] + [
-            bytes([letter]) for letter in others[-1:]
-        ]
+    def steps(mask: int) -> list[tuple[bytes, bytes]]:
+        """One letter, and what is seen of it, for each that the strings tell apart."""
+        inside = [(bytes([letter]), seen) for letter, seen in seen_as.items() if mask >> letter & 1]
+        others = [one for one in inside if one[1][0] not in used]
+        return [one for one in inside if one[1][0] in used] + others[-1:]
 
     edges, seen = machine.edges, set()
     if machine.may_be_empty:
@@ -60,9 +58,9 @@ def match_without(
     waiting = deque((edge, b"", b"") for edge in machine.begins)
     while waiting:
         (state, over), read, word = waiting.popleft()
-        for letter in steps(over):
+        for letter, shown in steps(over) if read is not None else steps(over)[:1]:  # any: nothing is looked for
             try:
-                now = step(read, view(letter))
+                now = step(read, shown)
             except StopIteration:
                 continue
             if (state, now) in seen:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from trustfold.streams.embedded.server import make_app
 from trustfold.web.routes import more_routes
 
 AGENTS = ("claude", "codex", "gemini", "qwen", "copilot", "opencode")
-PAIRS = [(agent, agent) for agent in AGENTS] + [*pairwise((*AGENTS, AGENTS[0]))]
+PAIRS = [*((agent, agent) for agent in AGENTS), ("claude", "codex"), ("gemini", "qwen"), ("copilot", "opencode")]
+"""Agents beside their like, and beside another whose shell has the same name."""
 
 
 class Terminal:
@@ -154,9 +154,6 @@ def test_who_speaks_in_one_lifts_no_pause_in_the_other(one: str, two: str, serve
 @pytest.mark.parametrize(("one", "two"), PAIRS)
 def test_trust_of_a_key_is_the_projects(one: str, two: str, server: TestClient, tmp_path: Path) -> None:
     """Three failures, of whichever session, escalate the key; a session of another project is not asked."""
-    shell = {"claude": "Bash", "codex": "Bash", "copilot": "bash", "opencode": "bash"}
-    if shell.get(one, "run_shell_command") != shell.get(two, "run_shell_command"):
-        pytest.skip("agents whose shells have different names share no key")
     first, second = Terminal(server, tmp_path, one, "a"), Terminal(server, tmp_path, two, "b")
     elsewhere = Terminal(server, tmp_path / "elsewhere", two, "c")
     for number, terminal in enumerate((first, second, first)):
@@ -166,8 +163,10 @@ def test_trust_of_a_key_is_the_projects(one: str, two: str, server: TestClient, 
     assert "trustfold" not in elsewhere.runs("./release 5")
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("changes", ["git", "elsewhere", "nothing"])
+@pytest.mark.parametrize(
+    ("changes", "agent"),
+    [*(("nothing", agent) for agent in AGENTS), *zip(("git", "elsewhere") * 3, AGENTS, strict=True)],
+)
 def test_evidence_of_no_change_is_true_beside_another_session(
     changes: str, agent: str, server: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

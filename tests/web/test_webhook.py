@@ -198,7 +198,7 @@ def test_nobody_at_the_address_is_a_fault_without_the_address() -> None:
         pass
     webhook = IncidentWebhook(FixedBoard(), WebhookTarget(receiver.url), lambda: NOW)  # type: ignore[arg-type]
     assert not asyncio.run(webhook.send_due())
-    assert webhook.fault == "NewConnectionError"
+    assert (webhook.fault, webhook.accepted) == ("NewConnectionError", 0)
 
 
 def test_what_the_environment_names() -> None:
@@ -226,6 +226,10 @@ def test_a_server_tells_of_an_outage_and_of_its_end(tmp_path: Path) -> None:
             server.post("/v1/events", failures("deploy"))
             wait_until(lambda: receiver.requests, what="a request")
             data = receiver.told[0]["data"]
+            wait_until(
+                lambda: b"\ntrustfold_webhook_notices_total 1.0" in server.request("GET", "/metrics")[1], what="it"
+            )
+            assert b"\ntrustfold_webhook_up 1.0" in server.request("GET", "/metrics")[1]
     assert (receiver.told[0]["type"], data["state"], data["subject"]) == ("incident.opened", "escalated", "deploy")
     assert data["orders"] == ["trustfold recover 'deploy'"]
     assert data["url"] == f"{server.url}/?q=deploy"

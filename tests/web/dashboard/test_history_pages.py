@@ -20,6 +20,7 @@ import orjson
 import pytest
 from command_line import trustfold
 from dashboard_kit import HERE, failures
+from duckdb import DuckDBPyConnection
 from fixed_rules import TO_OPEN, Rules
 from recorded import record
 from starlette.datastructures import QueryParams
@@ -64,15 +65,28 @@ def calls() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """`up` over two recorded days, with a tool and a session whose names are markup."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two recorded days in `h`, with a tool and a session whose names are markup."""
     folder = tmp_path_factory.mktemp("pages")
     story = Story(session=EVIL, model="<b>m</b>")
     story.fails(EVIL, times=12, message="<script>alert(2)</script> failed")
     evil = [(topic, value.replace(b'"00000000-', b'"00000099-')) for topic, value in story.records]
     record(folder / "h", [*two_days(), *evil], live=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[TestClient]:
+    """`up` over the two days."""
     with client_of(folder, folder / "h") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def catalogue(folder: Path) -> Iterator[DuckDBPyConnection]:
+    """The catalogue of the two days."""
+    with connect(folder / "h", threads=2) as connection:
+        yield connection
 
 
 def cells(text: str) -> list[list[str]]:
@@ -408,7 +422,9 @@ def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
         ("/models", ["every-model"]),
     ],
 )
-def test_rows_and_query_of_every_picture_are_offered(client: TestClient, page: str, names: list[str]) -> None:
+def test_rows_and_query_of_every_picture_are_offered(
+    client: TestClient, catalogue: DuckDBPyConnection, page: str, names: list[str]
+) -> None:
     """As CSV, as JSON, and as SQL that gives the same rows: nothing in it has to be filled in."""
     text = client.get(f"{page}?since=all").text
     for name in names:
@@ -417,9 +433,7 @@ def test_rows_and_query_of_every_picture_are_offered(client: TestClient, page: s
         rows = json_file.json()
         assert len(list(csv.reader(StringIO(csv_file.text)))) == len(rows) + 1 > 1
         (sql,) = re.findall(rf"of {name}</span></summary>.*?<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
-        asked = client.app.state.service.ending[-1].__self__.root  # type: ignore[attr-defined]
-        with connect(asked) as connection:
-            assert len(connection.execute(unescape(sql)).fetchall()) == len(rows)
+        assert len(catalogue.execute(unescape(sql)).fetchall()) == len(rows)
     assert client.get(f"{page}?since=all&download=nothing.csv").status_code == 404
 
 
@@ -569,19 +583,19 @@ async def test_a_damaged_file_is_named_and_its_mending_noticed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("key", ["bash", "service:search.example.com", "bash|command=pytest", "never-called"])
-def test_what_the_page_of_a_tool_asks_at_once_is_what_its_questions_answer(key: str, tmp_path: Path) -> None:
+def test_what_the_page_of_a_tool_asks_at_once_is_what_its_questions_answer(
+    key: str, catalogue: DuckDBPyConnection
+) -> None:
     """Numbers, points in time, and the first rows by model, agent and session, with the number of further rows."""
-    record(tmp_path, [*two_days()], live=True, decisions=False)
     subject, used = PageSubject.of(key), {"step_ms": 3_600_000}
     name = {"name": subject.name}
-    with connect(tmp_path, threads=2) as connection:
-        answer = ask(connection, subject.grouped(), 1000, {**name, **used, "shown": 5})
-        numbers, over, by = subject.taken_apart(answer)
-        assert answer.left_out == 0
-        (expected,) = objects(ask(connection, subject.numbers(), 1, name))
-        assert {column: numbers[column] for column in expected} == expected
-        assert over == ask(connection, subject.over_time(), 1000, {**name, **used})
-        assert by == [ask(connection, one, 5, name) for one in subject.every_by()]
+    answer = ask(catalogue, subject.grouped(), 1000, {**name, **used, "shown": 5})
+    numbers, over, by = subject.taken_apart(answer)
+    assert answer.left_out == 0
+    (expected,) = objects(ask(catalogue, subject.numbers(), 1, name))
+    assert {column: numbers[column] for column in expected} == expected
+    assert over == ask(catalogue, subject.over_time(), 1000, {**name, **used})
+    assert by == [ask(catalogue, one, 5, name) for one in subject.every_by()]
     assert bool(numbers["calls"]) == (key != "never-called")
 
 

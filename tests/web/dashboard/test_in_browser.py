@@ -39,8 +39,8 @@ PAGES = {
 MISSING = {"no-session"}
 """Pages about what is not there: their status is 404."""
 
-LOOKS = [(400, "dark")]
-OTHER_LOOKS = [(1400, "light"), (1400, "dark"), (400, "light")]
+LOOKS = [(400, "dark"), (1400, "light")]
+"""Each width and each theme: colours do not depend on the width."""
 
 
 @pytest.fixture(scope="module")
@@ -83,41 +83,28 @@ def live(page: Page) -> None:
 # --- every page ------------------------------------------------------------------------------------------------------
 
 
-def look_at(browser: Browser, server: Up, name: str, looks: list[tuple[int, str]]) -> dict[tuple[int, str], list[str]]:
-    """What is wrong with a page in each of its looks."""
-    found = {}
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # all pages, on a busy machine
+def test_pages_keep_nobody_out(browser: Browser, server: Up, subtests: pytest.Subtests) -> None:
+    """axe-core finds nothing, narrow and wide, dark and light; no page must be scrolled sideways."""
     with visit(browser, server.url) as visitor:
-        page = opened(visitor, server, name)
-        for width, theme in looks:
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-            picture(page, f"{name}-{width}-{theme}")
-            found[width, theme] = barriers(page) + too_wide(page)
-    return {look: said for look, said in found.items() if said}
+        for name in PAGES:
+            with subtests.test(name), opened(visitor, server, name) as page:
+                for width, theme in LOOKS:
+                    page.set_viewport_size({"width": width, "height": 900})
+                    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+                    picture(page, f"{name}-{width}-{theme}")
+                    assert barriers(page) + too_wide(page) == [], (width, theme)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_keep_nobody_out(browser: Browser, server: Up, name: str) -> None:
-    """axe-core finds nothing, narrow and dark; no page must be scrolled sideways."""
-    assert look_at(browser, server, name, LOOKS) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_keep_nobody_out_in_their_other_looks(browser: Browser, server: Up, name: str) -> None:
-    """The same, wide, and light."""
-    assert look_at(browser, server, name, OTHER_LOOKS) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_work_without_scripts(browser: Browser, server: Up, name: str) -> None:
+def test_pages_work_without_scripts(browser: Browser, server: Up, subtests: pytest.Subtests) -> None:
     """What a page says and where it leads is in its HTML; no link in its navigation is dead."""
     with visit(browser, server.url, scripts=False) as visitor:
-        page = opened(visitor, server, name)
-        expect(page.locator("#main")).not_to_be_empty()
-        expect(page.get_by_role("link", name="Tools", exact=True)).to_have_attribute("href", "/tools")
+        for name in PAGES:
+            with subtests.test(name), opened(visitor, server, name) as page:
+                expect(page.locator("#main")).not_to_be_empty()
+                expect(page.get_by_role("link", name="Tools", exact=True)).to_have_attribute("href", "/tools")
 
 
 def test_a_picture_of_time_begins_at_its_newest_part(browser: Browser, server: Up) -> None:
@@ -291,26 +278,26 @@ def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None
 # --- what others planted ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/?state=all",
-        "/sessions",
-        f"/sessions/{quote(HOSTILE_SESSION, safe='')}",
-        "/tools",
-        f"/tools/{quote(HOSTILE_TOOL, safe='')}?workspace=team-1",
-        "/models",
-    ],
+PLANTED = (
+    "/?state=all",
+    "/sessions",
+    f"/sessions/{quote(HOSTILE_SESSION, safe='')}",
+    "/tools",
+    f"/tools/{quote(HOSTILE_TOOL, safe='')}?workspace=team-1",
+    "/models",
 )
-def test_planted_markup_stays_text(browser: Browser, server: Up, path: str) -> None:
+
+
+@pytest.mark.slow
+def test_planted_markup_stays_text(browser: Browser, server: Up, subtests: pytest.Subtests) -> None:
     """Names, arguments and messages that are HTML are read, never run; text that would turn others around is shown."""
     with visit(browser, server.url) as visitor:
-        page = visitor.tab(path)
-        expect(page.locator("#main")).to_contain_text(MARKUP if "models" not in path else f"model-{MARKUP}")
-        assert page.evaluate("window.planted") is None
-        assert page.locator("#main img").count() == 0
-        assert "\u202e" not in page.content()
+        for path in PLANTED:
+            with subtests.test(path), visitor.tab(path) as page:
+                expect(page.locator("#main")).to_contain_text(MARKUP if "models" not in path else f"model-{MARKUP}")
+                assert page.evaluate("window.planted") is None
+                assert page.locator("#main img").count() == 0
+                assert "\u202e" not in page.content()
 
 
 # --- the documents' pictures -----------------------------------------------------------------------------------------
