@@ -403,7 +403,10 @@ class Campaign:
             worker.ready(60)
         self._harness.publish(events(500))
         topic = self._harness.settings.topic("events")
-        administer(self._harness, lambda admin: admin.create_partitions({topic: NewPartitions(PARTITIONS + 2)}))
+        administer(
+            self._harness.settings.bootstrap,
+            lambda admin: admin.create_partitions({topic: NewPartitions(PARTITIONS + 2)}),
+        )
         began = time.monotonic()
         for worker in workers:
             try:

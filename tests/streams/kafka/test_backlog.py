@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
-import socket
 import time
-import urllib.request
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from broker_kit import Broker
 from kafka_run import consumer, settings_for, start_worker, stop_worker
+from probing import free_port, get
 from prometheus_client.parser import text_string_to_metric_families
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import RuleSet
@@ -171,14 +170,5 @@ def test_the_tool_stage_keeps_up_with_the_session_stage(broker: Broker, topic_pr
 
 def scraped(port: int, name: str) -> dict[str, float]:
     """Values of a worker's metric by its only label."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    families = {family.name: family for family in text_string_to_metric_families(text)}
+    families = {family.name: family for family in text_string_to_metric_families(get(port, "/metrics")[1])}
     return {next(iter(sample.labels.values())): sample.value for sample in families[name].samples}
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

@@ -1,6 +1,7 @@
 """Outages: a worker waits and says so, or ends and says why; it never does neither, and SIGTERM always ends it."""
 
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -9,13 +10,18 @@ from typing import Any
 
 import pytest
 from broker_kit import Broker
-from lane_harness import LaneHarness, events, session_timeout
+from click.testing import CliRunner
+from kafka_run import environment, settings_for
+from lane_harness import LaneHarness, events, run, session_timeout
 from local_kafka import LocalKafka
 from local_kafka_jars import KafkaInstallation
 from local_kafka_node import SHORT_LIVED
-from outage_kit import administer, deny, last_line, said_first
+from outage_kit import ALLOW, DENY, administer, last_line, said_first, say
 from paused_broker import paused
 from probing import free_port, status
+from trustfold.cli.main import main
+from trustfold.streams.kafka.broker_queries import OPERATIONS, group_of, rights_on
+from trustfold.streams.kafka.topics import create_topics
 from undisturbed import assert_as_undisturbed
 from waiting import wait_until
 
@@ -53,11 +59,46 @@ def test_rights_lost_by_a_running_worker(own_kafka: LocalKafka, tmp_path: Path, 
         worker = lane.start()
         lane.watch("outcomes", 500)
         name = lane.settings.topic("nudges") if lost == "topic" else lane.settings.app_id
-        deny(own_kafka.bootstrap, lost, name)
+        say(DENY, own_kafka.bootstrap, "WRITE" if lost == "topic" else "READ", lost, name)
         assert worker.ended() == 1, worker.text()
         assert name in last_line(worker)
         assert "docs/operating.md, Rights" in last_line(worker)
         assert "Traceback" not in worker.text()
+
+
+def test_what_is_not_allowed_is_told_with_the_remedy(own_kafka: LocalKafka) -> None:
+    """A right that a topic or a group lacks is seen without trying it, and the doctor names what to grant."""
+    settings = settings_for(own_kafka.bootstrap, "rights")
+    run(create_topics(settings))
+    nudges = settings.topic("nudges")
+
+    bootstrap = own_kafka.bootstrap
+
+    def checks() -> tuple[int, dict[str, list[str]]]:
+        ours = {name: value for name, value in environment(settings).items() if name.startswith("TRUSTFOLD_")}
+        done = CliRunner().invoke(main, ["doctor", "--json"], env=ours)
+        found: dict[str, list[str]] = {}
+        for one in json.loads(done.stdout)["checks"]:
+            if one["status"] == "fix":
+                found.setdefault(one["check"], []).append(f"{one['found']}; {one['advice']}")
+        return done.exit_code, found
+
+    assert administer(bootstrap, lambda admin: rights_on(admin, [nudges])) == {nudges: frozenset(OPERATIONS)}
+    assert administer(bootstrap, lambda admin: group_of(admin, settings.app_id)).rights >= {"Read", "Describe"}
+    assert checks() == (0, {})
+    say(ALLOW, bootstrap, "READ", "topic", nudges)
+    say(ALLOW, bootstrap, "DESCRIBE", "group", settings.app_id)
+    assert administer(bootstrap, lambda admin: rights_on(admin, [nudges])) == {nudges: {"Read", "Describe"}}
+    assert "Read" not in administer(bootstrap, lambda admin: group_of(admin, settings.app_id)).rights
+    code, found = checks()
+    assert code == 1
+    grant = "kafka-acls --add --allow-principal User:…"
+    assert found == {
+        "rights as worker": [
+            f"no Write on topic {nudges}; kafka-acls --add --allow-principal User:… --operation Write --topic {nudges}"
+        ],
+        f"group {settings.app_id}": [f"no Read on the group; {grant} --operation Read --group {settings.app_id}"],
+    }
 
 
 def test_a_long_outage_under_load(own_kafka: LocalKafka, tmp_path: Path) -> None:
@@ -104,7 +145,7 @@ def timed_stop(worker: Any) -> int:
 
 def delete_events(lane: LaneHarness) -> None:
     """Delete the first topic of the flow."""
-    administer(lane, lambda admin: admin.delete_topics([lane.settings.topic("events")]))
+    administer(lane.settings.bootstrap, lambda admin: admin.delete_topics([lane.settings.topic("events")]))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from lane_harness import LaneHarness, Worker, run
+from lane_harness import Worker, run
 
 
 def last_line(worker: Worker) -> str:
@@ -33,28 +33,27 @@ def ends_in_time(worker: Worker) -> None:
     assert "Traceback" not in worker.text(), worker.text()[-3000:]
 
 
-def administer(lane: LaneHarness, act: Callable[[Any], Awaitable[Any]]) -> None:
-    """Do something with an admin client."""
+def administer(bootstrap: str, act: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Do something with an admin client; returns what comes of it."""
 
-    async def work() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=lane.settings.servers)
+    async def work() -> Any:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
         try:
-            await act(admin)
+            return await act(admin)
         finally:
             await admin.close()
 
-    run(work())
+    return run(work())
 
 
-def deny(bootstrap: str, kind: str, name: str) -> None:
-    """Take the rights on a topic (Write) or a group (Read) from everybody who is not logged in."""
-    resource, operation = {
-        "topic": (ResourceType.TOPIC, AclOperation.WRITE),
-        "group": (ResourceType.GROUP, AclOperation.READ),
-    }[kind]
-    user, pattern = "User:ANONYMOUS", ResourcePatternType.LITERAL
-    binding = AclBinding(resource, name, pattern, user, "*", operation, AclPermissionType.DENY)
+DENY, ALLOW = AclPermissionType.DENY, AclPermissionType.ALLOW
+
+
+def say(permission: AclPermissionType, bootstrap: str, operation: str, kind: str, name: str) -> None:
+    """Take one right on a topic or a group from everybody who is not logged in, or leave them no other."""
+    resource, user, pattern = ResourceType[kind.upper()], "User:ANONYMOUS", ResourcePatternType.LITERAL
+    binding = AclBinding(resource, name, pattern, user, "*", AclOperation[operation], permission)
     client = AdminClient({"bootstrap.servers": bootstrap})  # must outlive what it was asked for
     for done in client.create_acls([binding]).values():
         done.result(60)
