@@ -67,7 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out += ["chaos"] if "chaos" not in config.getoption("markexpr") else []
     deselected = [item for item in items if any(map(item.get_closest_marker, left_out))]
     config.hook.pytest_deselected(items=deselected)
-    items[:] = [item for item in items if item not in deselected]
+    gone = set(deselected)
+    items[:] = [item for item in items if item not in gone]
     for name in ("broker", "slow"):
         first = {item.path for item in items if item.get_closest_marker(name)}
         items.sort(key=lambda item: item.path not in first)
