@@ -72,7 +72,7 @@ _DESTROYING = (
 _SCHEMA_TOOLS = (
     # programs, and their words that drop or empty the database of a project
     ("prisma", rf"migrate reset\b|db push {_WORD}--force-reset\b"),
-    ("rails rake", rf"{_WORD}db:(?:drop|reset|purge|migrate:reset|drop:all|schema:load)(?: |\Z)"),
+    ("rails rake", rf"{_WORD}db:(?:drop|reset|purge|migrate:reset|drop:all)(?: |\Z)"),
     ("php artisan", r"(?:\S{0,200}artisan )?(?:migrate:(?:fresh|reset)|db:wipe)\b"),
     ("python python3", r"\S{0,200}manage\.py (?:flush|reset_db)\b"),
     ("manage.py", r"(?:flush|reset_db)\b"),
@@ -110,7 +110,7 @@ SIGN = re.compile(
     r"\bpush\b[^\n;|&]{0,200}?(?:\s-[a-z]{0,3}f|\s--force(?!-[wi])|\s[\"']?[+:]\w|\s--mirror|--delete|\s-d\b|\$)"
     r"|\b(?i:drop|truncate)\s{1,8}\w|\b(?i:delete)\s{1,8}(?i:from)\b|\b(?i:flush(?:all|db))\b|dropDatabase|\bdropdb\b"
     r"|\b(?:destroy|terminate-instances|unpublish|purge)\b|\bs3 r[bm]\b|\bgsutil\b|\bdelete[ -]|:destroy"
-    r"|\bprune\b|\bkey-deletion\b|\bDELETE\b|\bvercel r|:(?:delete|remove|disable|wipe|fresh|reset|drop|purge|load)\b"
+    r"|\bprune\b|\bkey-deletion\b|\bDELETE\b|\bvercel r|:(?:delete|remove|disable|wipe|fresh|reset|drop|purge)\b"
     r"|\b(?:migrate|force-|db) ?reset\b|\brailway d|\bs3cmd\b|\bmc r|\bmc --|\betcdctl\b|-recurse\b|\bsecrets disable\b"
     r"|\brabbitmqctl\b|--delete\b|\bdelete\Z|manage\.py (?:flush|reset_db)"
     r"|\becto\.|\bdrop(?:All|-all|all)?\b|\bflyway\b|\bdowngrade\b|\bsls\b|\bserverless\b|\bbq\b"
@@ -120,7 +120,7 @@ SIGN = re.compile(
 _NEEDLES = (
     "push", "drop", "DROP", "trunc", "TRUNC", "delete", "DELETE", "Drop", "Delete", "Trunc", "flush", "FLUSH",
     "destroy", "terminate", "unpublish", "purge", "s3 r", "gsutil", "prune", "key-del", "vercel r", ":remove",
-    ":disable", ":wipe", ":fresh", "reset", ":load", "railway d", "s3cmd", "mc r", "mc -", "etcdctl", "-recurse",
+    ":disable", ":wipe", ":fresh", "reset", "railway d", "s3cmd", "mc r", "mc -", "etcdctl", "-recurse",
     "disable", "rabbitmqctl", "ecto.", "flyway", "downgrade", "sls ", "serverless", "bq ",
 )  # fmt: skip
 
@@ -171,7 +171,7 @@ def destroyed_by(name: str, words: Sequence[str], given: str = "") -> tuple[str,
         return ("", "") if _DRY.intersection(words) else ("resources", "destroy what others may use")
     schemas = _SCHEMAS.get(name)
     if schemas is not None and schemas.match(" ".join(words[1:])[:_MAX_COMMAND_CHARS]):
-        return ("", "") if _DRY.intersection(words) else ("database", "empty the database of a project")
+        return ("", "") if {*_DRY, "--sql"}.intersection(words) else ("database", "empty the database of a project")
     if name in _DATABASES and (found := _in_database(name, words, given)):
         return "database", found
     return "", ""
