@@ -21,9 +21,9 @@ pytest_plugins = ["broker_kit.plugin"]
 
 # The same inputs in every run, and no limit of time for one: luck and load decide nothing. `make explore` draws anew,
 # and ten times as many. A test that needs more or fewer takes a multiple of its profile's number.
-UNJUDGED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-settings.register_profile("ci", settings.get_profile("ci"), max_examples=30, suppress_health_check=UNJUDGED)
-settings.register_profile("explore", max_examples=300, deadline=None, suppress_health_check=UNJUDGED)
+NO_HEALTH_CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=30, suppress_health_check=NO_HEALTH_CHECKS)
+settings.register_profile("explore", max_examples=300, deadline=None, suppress_health_check=NO_HEALTH_CHECKS)
 settings.load_profile("ci")
 
 

@@ -50,9 +50,9 @@ def more_routes(
     site = PageContext(source, service.sign_ins, hub, archive=HistoryArchive(history, refusal=lambda: source.foreign))
     service.ending.append(site.archive.close)
     service.error_page = error_page(site)
-    told = IncidentWebhook(source.board, webhook) if webhook is not None else None
-    if told is not None:
-        service.beside.append(told.run)
+    notifier = IncidentWebhook(source.board, webhook) if webhook is not None else None
+    if notifier is not None:
+        service.beside.append(notifier.run)
 
     async def incidents(_request: Request) -> Response:
         """All incidents, most urgent first; the first thing that `trustfold status` shows."""
@@ -64,7 +64,7 @@ def more_routes(
         *AgentHooks(service, policy, user).routes(),
         *check_routes(service, policy),
         *otlp_routes(service),
-        *metrics_routes(service, source.board, told),
+        *metrics_routes(service, source.board, notifier),
         *dashboard_routes(site),
     ]
 
@@ -78,13 +78,13 @@ def kafka_app(source: KafkaSource, roles: RoleTokens, webhook: WebhookTarget | N
 
     hub, sign_ins = StreamHub(source.board), SignIns(roles)
     archive = HistoryArchive(source.history, refusal=lambda: source.foreign)
-    told = IncidentWebhook(source.board, webhook) if webhook is not None else None
+    notifier = IncidentWebhook(source.board, webhook) if webhook is not None else None
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(source.run())]
-        if told is not None:
-            tasks.append(asyncio.create_task(told.run()))
+        if notifier is not None:
+            tasks.append(asyncio.create_task(notifier.run()))
         yield
         for task in tasks:
             await ended(task)
@@ -99,7 +99,7 @@ def kafka_app(source: KafkaSource, roles: RoleTokens, webhook: WebhookTarget | N
             "newest_ms": fresh.newest_ms,
             "skipped": fresh.skipped,
             "skipped_last": fresh.skipped_last,
-            "webhook": told.fault if told is not None else "",
+            "webhook": notifier.fault if notifier is not None else "",
         }
         return Response(orjson.dumps(body), media_type="application/json")
 

@@ -100,7 +100,8 @@ _DATABASES = frozenset(
 # Programs that run a client of a database inside of a container (`exec`)
 _CONTAINERS = frozenset({"docker", "podman", "kubectl", "oc"})
 
-_INTERPRETERS = frozenset({"python", "python3", "php"})  # Each runs most of its lines without a tool of a schema
+# Interpreters; of their lines only those with the script of a schema tool are read closely
+_INTERPRETERS = frozenset({"python", "python3", "php"})
 
 # Programs that can destroy something beyond the machine
 PROGRAMS = frozenset({"git", *_RESOURCES, *_SCHEMAS, *_DATABASES, *_CONTAINERS})

@@ -257,7 +257,7 @@ CONFIGURATION = (
       is_named, _NAMED[3:-1], NAME_STEMS),
     shape("value with a name", "^val|content",
       rf"(?#folded)(?<![a-z])(?:value|val|content){QUOTE}\s{{0,4}}[:=]\s{{0,4}}\\*[\"']([^\"'\\\n]{{1,400}})\\*[\"']", _is_named_after, NAME_STEMS),
-    shape("pair of a list", "^'k|\"k", rf"(?#folded)[\"']k\\*[\"']\s{{0,4}}:\s{{0,4}}{QUOTE}([\w .-]{{2,64}}){QUOTE}\s{{0,4}},\s{{0,24}}{QUOTE}v{QUOTE}\s{{0,4}}:\s{{0,4}}{VALUE}", is_named, NAME_STEMS),
+    shape("pair of k and v", "^'k|\"k", rf"(?#folded)[\"']k\\*[\"']\s{{0,4}}:\s{{0,4}}{QUOTE}([\w .-]{{2,64}}){QUOTE}\s{{0,4}},\s{{0,24}}{QUOTE}v{QUOTE}\s{{0,4}}:\s{{0,4}}{VALUE}", is_named, NAME_STEMS),
     shape("terraform variable", "^variable ",
       rf"(?#folded)variable {{1,4}}{QUOTE}([\w.-]{{2,64}}){QUOTE}\s{{0,4}}\{{[^{{}}]{{0,300}}?\bdefault\s{{0,4}}=\s{{0,4}}\\*\"([^\"\\\n]{{1,400}})", is_named, NAME_STEMS),
     shape("directive", "^" + "|".join(f"{word}{blank}" for word in _DIRECTIVES for blank in (" ", "\t")),

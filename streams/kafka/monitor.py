@@ -156,7 +156,7 @@ class EngineMonitor:
         positions = {tp: offset for task in engine.tasks.values() for tp, offset in task.next.items()}
         before, since = self._progress
         idle = not any(engine.metrics.lag.values()) or engine.writer.pending or engine.tenure() is None
-        if idle or positions != before or engine.watch.waiting:
+        if idle or positions != before or engine.watch.waiting or engine.order.held == "workers":
             self._progress = positions, now
         elif now - since > STALLED_S:
             behind = max(engine.metrics.lag, key=lambda place: engine.metrics.lag[place])

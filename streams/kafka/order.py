@@ -5,10 +5,11 @@ cause, from a header (`ORDER_TIME`), because their timestamp is the present. Wit
 windows give the same counts after an outage as live: simultaneous records are counted together, however late they are
 folded.
 
-Three rules hold a record back, each for a bounded time:
+Three rules hold a record back:
 
-- a partition without buffered records, while the broker has some: its next record may be the oldest;
-- the worker's own outputs in flight: nothing is folded that is newer by more than the lead;
+- a partition without buffered records, while the broker has some: its next record may be the oldest (for a bounded
+  time);
+- the worker's own outputs in flight: nothing is folded that is newer by more than the lead (for a bounded time);
 - skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
 
 Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the

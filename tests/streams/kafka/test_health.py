@@ -28,7 +28,7 @@ from trustfold.streams.kafka.health import STUCK_S, alive, probe_of, ready
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
 from trustfold.streams.kafka.metrics import BoundedHistogram, LaneMetrics
-from trustfold.streams.kafka.monitor import EngineMonitor
+from trustfold.streams.kafka.monitor import STALLED_S, EngineMonitor
 from trustfold.streams.kafka.stages import KafkaTopology
 from trustfold.streams.probe_server import ProbeServer
 from waiting import wait_until
@@ -202,6 +202,20 @@ def test_a_checkpoint_that_is_not_acknowledged_is_reported_after_ten_seconds(
         engine.checkpointer.began_at = time.monotonic() - age_s
         monitor._look_at_waits()
         assert len([text for text in caplog.messages if "do not acknowledge" in text]) == told
+
+
+@pytest.mark.parametrize(("reason", "ends"), [("", True), ("stage", True), ("workers", False)])
+async def test_a_worker_without_progress_ends_unless_it_waits_for_another(
+    engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch, reason: str, *, ends: bool
+) -> None:
+    """Over a backlog it may wait long for one that catches up; to start it again would not help."""
+    monkeypatch.setattr(engine, "on_failure", lambda: None)
+    engine.metrics.lag = {("events", 0): 5}
+    engine.order.held = reason
+    monitor = EngineMonitor(engine, SimpleNamespace())
+    monitor._progress = {}, time.monotonic() - 2 * STALLED_S
+    await monitor._look_at_progress()
+    assert engine.failed is ends
 
 
 def test_a_long_recovery_says_what_it_waits_for(

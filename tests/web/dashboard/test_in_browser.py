@@ -104,7 +104,7 @@ def test_pages_keep_nobody_out(browser: Browser, server: Up, subtests: pytest.Su
 
 
 def test_pages_work_without_scripts(server: Up, subtests: pytest.Subtests) -> None:
-    """What a page says and where it leads is in its HTML."""
+    """HTML of every page has its text and the links of its navigation."""
     for name in PAGES:
         with subtests.test(name):
             status, body = server.request("GET", path_of(server, name))
