@@ -12,28 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import create_conn
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import JoinGroupRequest
+from aiokafka.protocol.produce import ProduceRequest
 
-from ..errors import ConfigError, NotInstalled, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.topics import TOPICS, TopicRole
+from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
+from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
+from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
+from ..streams.kafka.topics import HIDDEN, find_differences, plan
 from .clients.kafka_log import KafkaSettings, StoredRecord, read
 from .doctor_machine import CheckFinding, CheckStatus
 from .lag import age_in_words, group_lags
-
-try:
-    from aiokafka.admin import AIOKafkaAdminClient
-    from aiokafka.conn import create_conn
-    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
-    from aiokafka.protocol.fetch import FetchRequest
-    from aiokafka.protocol.group import JoinGroupRequest
-    from aiokafka.protocol.produce import ProduceRequest
-
-    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
-    from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
-    from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
-    from ..streams.kafka.topics import HIDDEN, find_differences, plan
-except ImportError as missing:
-    raise NotInstalled("Kafka", missing) from missing
 
 KAFKA_PORT = 9092
 # Clock difference to fix, in seconds; event times are cut at one minute beyond their record's timestamp

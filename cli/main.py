@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..errors import TrustfoldError
+from ..errors import EXTRAS, NotInstalled, TrustfoldError
 from .interrupts import interrupts_postponed, obey_interrupts
 from .render import (
     EXIT_CODES_HELP,
@@ -158,6 +158,11 @@ class RootGroup(LazyGroup):
         except TrustfoldError as error:
             error_line(str(error))
             ctx.exit(exit_code_of(error))
+        except ImportError as missing:
+            if (missing.name or "").partition(".")[0] not in EXTRAS:
+                raise
+            error_line(str(NotInstalled("what this command needs", missing)))
+            ctx.exit(ExitCode.USAGE)
         except click.UsageError as error:
             _name_commands(error)
             raise
