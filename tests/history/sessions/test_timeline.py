@@ -9,6 +9,7 @@ import pytest
 from fixed_rules import TO_OPEN, Rules
 from recorded import lines_of, replayed
 from story import Story
+from trustfold.cli.demo import events as demo_events
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
 from trustfold.history.sessions.timeline import (
@@ -190,6 +191,14 @@ def test_decisions_stand_behind_the_event_that_caused_them() -> None:
     assert order.index("escalations") > order.index("calls")
     assert "circuits" in order
     assert order[-1] == "messages"
+
+
+def test_the_end_of_a_circuits_cooldown_stands_behind_its_opening() -> None:
+    """Nothing caused it but time."""
+    found = from_lines(demo_events(), "morning-report")
+    steps = [one.what.record["to"] for one in found.items if isinstance(one.what, TimelineDecision)
+             and one.what.record["type"] == "breaker.changed"]  # fmt: skip
+    assert steps == ["open", "half_open", "closed"]
 
 
 def test_what_other_sessions_caused_is_told_where_it_concerns() -> None:
