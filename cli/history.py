@@ -124,8 +124,8 @@ def open_history(
 def history(*, question: str, chosen: HistoryChoice, span: str | None, limit: int, as_json: bool) -> None:
     """Answer a QUESTION about the recorded past; without one, show the latest decisions.
 
-    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
-    recovery, breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
+    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, reclassified,
+    failures, recovery, breakers, states, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
     `compare` shows this period against the one before: new failures, tools and models that got worse or better.
     For your own questions: `trustfold sql`.
     """

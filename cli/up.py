@@ -144,12 +144,17 @@ def _listening_engine(
 ) -> tuple[socket.socket, EmbeddedEngine]:
     """Listen, then open or create the store: who cannot listen leaves no empty store behind."""
     from ..streams.embedded.serve import listen
+    from .service import UserService
 
     try:
         listener = listen(host, port)
     except ConfigError:
         if (found := running_at(path)) is not None:
             raise StoreLocked(path, str(found[0]), found[1]) from None
+        if (own := UserService().running()) is not None and own[1].endswith(f":{port}"):
+            raise ConfigError(
+                f"this user's server runs at {own[1]}; `trustfold up --stop` stops it, --port chooses another port"
+            ) from None
         raise
     try:
         return listener, EmbeddedEngine.open(path, rules, environment)

@@ -17,6 +17,7 @@ import msgspec
 from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import CallStatus
+from ..security.redaction import redact_text
 from .attempts import AttemptResult, AttemptRunner
 from .clock import resolve
 from .errors import is_control_flow
@@ -197,7 +198,8 @@ class CallFlow:
             answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
             log_call(logging.ERROR, "permission_failed", call, errorCode=type(error).__name__)
-            return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
+            why = redact_text(f"{type(error).__name__}: {error}"[:200])
+            return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed: {why}")
         return self._answered(call, trust, answer)
 
     def _refused_by_circuit(self, call: GuardedCall, trust: TrustEntry | None) -> ResultError | None:

@@ -59,6 +59,7 @@ def test_each_call_says_what_became_of_it() -> None:
     story.finished(story.started("bash"), "bash", status="cancelled", result=None)
     story.finished(story.started("fetch"), "fetch", status="circuit_open", result=None)
     story.finished(story.started("drop"), "drop", status="cancelled", result=None, error={"type": "BlockedByGuard"})
+    story.finished(story.started("stop"), "stop", status="error", result=None, error={"type": "blocked_by_guard"})
     story.finished(story.started("stat"), "stat", from_cache=True)
     asked = story.started("pay")
     story.event("permission.requested", call_id=asked, tool_name="pay")
@@ -74,6 +75,7 @@ def test_each_call_says_what_became_of_it() -> None:
         ("bash", "cancelled"),
         ("fetch", "refused"),
         ("drop", "refused"),
+        ("stop", "refused"),
         ("stat", "cached"),
         ("pay", "denied"),
         ("wire", "waiting"),
