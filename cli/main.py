@@ -142,6 +142,11 @@ class RootGroup(LazyGroup):
         prepare_streams()
         try:
             return super().main(*args, **kwargs)
+        except ImportError as missing:
+            if (missing.name or "").partition(".")[0] not in EXTRAS:
+                raise
+            error_line(str(NotInstalled("what this command needs", missing)))
+            sys.exit(ExitCode.USAGE)
         except OSError as error:
             if not output_is_full(error):
                 raise
@@ -158,11 +163,6 @@ class RootGroup(LazyGroup):
         except TrustfoldError as error:
             error_line(str(error))
             ctx.exit(exit_code_of(error))
-        except ImportError as missing:
-            if (missing.name or "").partition(".")[0] not in EXTRAS:
-                raise
-            error_line(str(NotInstalled("what this command needs", missing)))
-            ctx.exit(ExitCode.USAGE)
         except click.UsageError as error:
             _name_commands(error)
             raise
