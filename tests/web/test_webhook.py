@@ -20,6 +20,8 @@ from dashboard_kit import failures
 from trustfold.config import EnvironmentSettings, WebhookFormat
 from trustfold.errors import ConfigError
 from trustfold.projections.incidents import IncidentRecord, OpenAsk, SessionNews, of_session
+from trustfold.schemas.codec import rfc3339
+from trustfold.schemas.public_state import IncidentUpdated, public_state
 from trustfold.schemas.vocabulary import PatternSeverity
 from trustfold.web.webhook import QUIET_MS, IncidentNotice, IncidentWebhook, NoticeLedger, WebhookTarget, webhook_of
 from waiting import wait_until
@@ -52,6 +54,20 @@ def test_an_incident_is_told_when_it_opens_gets_worse_and_is_over() -> None:
     assert told(ledger, NOW + 5) == []
     assert told(ledger, NOW + 5 + QUIET_MS, incident("b", "open", 2)) == ["opened b", "resolved a"]
     assert told(ledger, NOW + 6 + QUIET_MS, incident("a", "open", 2), incident("b", "open", 2)) == ["opened a"]
+
+
+def test_an_acknowledged_incident_is_not_announced_but_its_end_is() -> None:
+    """Nor after a restart; one that got worse is acknowledged no more."""
+    noted = public_state(
+        {"schema_version": "1.0", "id": "n", "time": rfc3339(NOW), "kind": "incident", "key": "a",
+         "severity": "moderate", "acknowledged_at": rfc3339(NOW)}
+    )  # fmt: skip
+    assert isinstance(noted, IncidentUpdated)
+    ledger = NoticeLedger()
+    assert told(ledger, NOW, incident("a", "open", 2)._replace(acknowledged=noted)) == []
+    assert told(ledger, NOW + 1, incident("a", "blocked", 3)) == ["worsened a"]
+    assert told(NoticeLedger(), NOW, incident("a", "open", 2)._replace(acknowledged=noted)) == []
+    assert told(ledger, NOW + 2 + QUIET_MS) == ["resolved a"]
 
 
 def test_one_that_flaps_is_one_incident() -> None:
