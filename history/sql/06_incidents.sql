@@ -54,6 +54,4 @@ COMMENT ON COLUMN incidents.state IS 'waiting (for a person), blocked, escalated
 COMMENT ON COLUMN incidents.kind IS 'A key, tool, service, tier, credential or session';
 COMMENT ON COLUMN incidents.subject IS 'Key of it, or id of the session';
 COMMENT ON COLUMN incidents.cause IS 'Words of the latest error, and the reason of the state';
-COMMENT ON COLUMN incidents.acknowledged IS 'When an operator said that somebody deals with it, UTC; NULL: nobody did, or it is worse since';
-COMMENT ON COLUMN incidents.acknowledged_by IS 'Who that was';
 COMMENT ON COLUMN incidents.sessions IS 'Sessions that it hit last, by id';

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
-from command_line import up
+from command_line import trustfold, up
 from dashboard_kit import failures
 from trustfold.config import EnvironmentSettings, WebhookFormat
 from trustfold.errors import ConfigError
@@ -249,3 +249,18 @@ def test_a_server_tells_of_an_outage_and_of_its_end(tmp_path: Path) -> None:
     assert (receiver.told[0]["type"], data["state"], data["subject"]) == ("incident.opened", "escalated", "deploy")
     assert data["orders"] == ["trustfold recover 'deploy'"]
     assert data["url"] == f"{server.url}/?q=deploy"
+
+
+@pytest.mark.usefixtures("fixed_rules_file")
+def test_doctor_says_that_a_receiver_accepts_nothing(tmp_path: Path) -> None:
+    """With its answer, and without its address."""
+    with (
+        receiving(*[410] * 50) as receiver,
+        up("--store", tmp_path / "s.sqlite", cwd=tmp_path, env={"TRUSTFOLD_WEBHOOK": receiver.url}) as server,
+    ):
+        server.post("/v1/events", failures("deploy"))
+        wait_until(lambda: b'"webhook":"HTTP 410"' in server.request("GET", "/v1/incidents")[1], what="the fault")
+        done = trustfold("doctor", "--json", cwd=tmp_path, env={"TRUSTFOLD_URL": server.url})
+    assert done.returncode == 1
+    assert b"its webhook did not accept the latest notice: HTTP 410" in done.stdout
+    assert b"T0KEN" not in done.stdout
