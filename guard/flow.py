@@ -50,7 +50,7 @@ class CallFlow:
         self._hooks = services.hooks
         self._metrics = services.metrics
         self._tracing = services.tracing
-        self._refusals = RefusalWriter(services, coalescer)
+        self._refusals = RefusalWriter(services, coalescer.settler)
         self._limits = LimitStep(services, self._refusals)
         self.approval = ApprovalStep(services, self._refusals, coalescer, trust)
         self._coalescer = coalescer

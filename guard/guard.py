@@ -509,7 +509,7 @@ class ToolGuard(CheckMixin, ReportMixin):
         function = self.tools.get(tool_name).function or ChangeSettlement
         call, function = self._call_of(tool_name, function, args or {}, session_id, session, options)
         key = self._coalescer.key_for(call, function)
-        return key is not None and await self._coalescer.settle(call, key, ChangeSettlement(outcome, output))
+        return key is not None and await self._coalescer.settler.settle(call, key, ChangeSettlement(outcome, output))
 
     async def call_resilient(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ..schemas.tool_envelopes import ResultError, ResultStatus
-from .idempotency.coalescer import CallCoalescer
+from .idempotency.settler import KeySettler
 from .interface import GuardServices
 from .log import log_call
 from .metrics import SHADOW
@@ -18,9 +18,9 @@ _STATUS_OF_REFUSAL = {"circuit_open": ResultStatus.CIRCUIT_OPEN, "deadline_excee
 class RefusalWriter:
     """Writer of the refusals of one guard: results, events, log and metrics."""
 
-    def __init__(self, services: GuardServices, coalescer: CallCoalescer) -> None:
-        """Use the store of `coalescer` to release approvals."""
-        self._coalescer = coalescer
+    def __init__(self, services: GuardServices, settler: KeySettler) -> None:
+        """Use `settler` to release approvals."""
+        self._settler = settler
         self._publisher = services.publisher
         self._hooks = services.hooks
         self._metrics = services.metrics
@@ -38,7 +38,7 @@ class RefusalWriter:
         """Release the approvals that a call claimed but did not use."""
         if claimed := call.notes.claimed:
             call.notes.claimed, call.notes.approvals, call.notes.approval = [], (), None
-            await self._coalescer.release(call, claimed)
+            await self._settler.release(call, claimed)
 
     async def refuse(self, call: GuardedCall, error: ResultError) -> ToolResult:
         """Answer a call without making it."""
