@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..projections.tool.models import Z_95, wilson_bounds
 from .charts import objects
 from .plots import FEW, STATES, level, moment, number_text, share_text, words
 from .reports import QuestionAnswer
@@ -37,6 +38,12 @@ def counted(number: int, what: str) -> str:
 def ratio(hits: int, trials: int) -> str:
     """A percentage with its counts: `40 % (4/10)`."""
     return f"{share_text(hits / trials)} ({hits:,}/{trials:,})" if trials else "0/0"
+
+
+def rated(hits: int, trials: int) -> str:
+    """A percentage with its counts and its 95 % interval, `40 % (4/10), 17 % to 69 %`, which breaks in front of no sign."""
+    low, high = wilson_bounds(hits, trials, Z_95)
+    return f"{ratio(hits, trials)}, {share_text(low)} to {share_text(high)}".replace(" %", "\u00a0%")
 
 
 def _by(rows: Sequence[Row], _totals: Row) -> str:
