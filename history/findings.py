@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..projections.incidents import STATES as INCIDENT_STATES
 from ..projections.tool.models import Z_95, wilson_bounds
 from .charts import objects
 from .plots import FEW, STATES, level, moment, number_text, share_text, words
@@ -54,9 +55,8 @@ def _by(rows: Sequence[Row], _totals: Row) -> str:
 
 
 def _now(rows: Sequence[Row], totals: Row) -> str:
-    states = Counter(words(row["state"]) for row in rows)
-    first, calm = rows[0], {word: totals[f"all_{word}"] for word in ("unknown", "abandoned")}
-    listed = ", ".join(f"{number:,} {state}" for state, number in [*states.items(), *calm.items()] if number)
+    first, states = rows[0], totals["all_states"]
+    listed = ", ".join(f"{states[word]:,} {words(word)}" for word in INCIDENT_STATES if word in states)
     return f"{listed}. First: {first['subject']} is {words(first['state'])} since {moment(first['since'])}."
 
 

@@ -179,6 +179,18 @@ def test_few_calls_are_no_claim() -> None:
     assert measured(0, 0, "/x").text == ""
 
 
+def test_the_sentence_about_what_needs_somebody_counts_all_of_it(tmp_path: Path) -> None:
+    """Also where the page shows some rows only."""
+    story = Story()
+    for number in range(5):
+        story.moved(session=f"s{number}").fails(f"tool-{number}", times=3)
+    record(tmp_path / "h", story.records, live=True)
+    with client_of(tmp_path, tmp_path / "h") as client:
+        page = client.get("/history/now?since=all&rows=2").text
+    assert len(cells(page)) == 2
+    assert re.search(r">5 escalated[^<]*\. First: tool-\d ", page)
+
+
 def test_tools_say_whether_the_last_hour_was_better_than_the_one_before(tmp_path: Path) -> None:
     """By the failures of both, at the end of what is recorded; not where only the last hour is shown."""
     story = Story()
