@@ -144,6 +144,9 @@ _NONE: frozenset[str] = frozenset()
 _FIND_RUNS = frozenset("-exec -execdir -ok -okdir".split())
 _SQL_WORDS = frozenset("sql database db".split())
 _SQL_READS = re.compile(r"\s{0,20}\(*\s{0,20}(?:select|show|describe|desc|explain|pragma|with)\b", re.IGNORECASE)
+_SQL_ACTS = re.compile(
+    r"\s{0,20}(?:insert|update|delete|merge|upsert|replace|truncate|create|alter|drop|grant|revoke)\b", re.IGNORECASE
+)
 _LOOKS = frozenset("scroll goto page screenshot snapshot hover observe".split())
 # Arguments that hold what a tool is asked for, where it is no command line
 QUERY_ARGS = ("query", "sql", "statement", "code", "script", "input")
@@ -324,7 +327,9 @@ def class_of_tool(tool_name: str, args: Mapping[str, Any]) -> ToolClass:
     words = _words_of(tool_name)
     if not _SQL_WORDS.isdisjoint(words):
         query = next((text for name in QUERY_ARGS if isinstance(text := args.get(name), str)), "")
-        return ToolClass.READ if _SQL_READS.match(query) else ToolClass.UNKNOWN
+        if _SQL_READS.match(query):
+            return ToolClass.READ
+        return ToolClass.ACTION if _SQL_ACTS.match(query) else ToolClass.UNKNOWN
     return ToolClass.UNKNOWN if _LOOKS.isdisjoint(words) else ToolClass.READ
 
 
