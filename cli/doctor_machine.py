@@ -192,13 +192,17 @@ def _server(settings: EnvironmentSettings) -> CheckFinding:
             )
         url, token, own = running[1], service.token, "this user's, "
     try:
-        overview = HttpTarget(url, TargetRights(token)).overview()
+        target = HttpTarget(url, TargetRights(token))
+        overview, unheard = target.overview(), target.webhook_fault()
     except TrustfoldError as error:
         return CheckFinding(
             "server", CheckStatus.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN"
         )
     if overview.fault:
         return CheckFinding("server", CheckStatus.FIX, f"{url} uses older rules: {overview.fault}", "correct the file")
+    if unheard:
+        found = f"{url} tells nobody of incidents, its webhook did not accept the latest notice: {unheard}"
+        return CheckFinding("server", CheckStatus.FIX, found, "see to the receiver, or correct its TRUSTFOLD_WEBHOOK")
     return CheckFinding("server", CheckStatus.OK, f"{own}{url} answers; {counted(len(overview.states), 'key')}")
 
 

@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Orders": {
         "approve": ("operator:approve", "Let one call of an escalated tool pass."),
+        "acknowledge": ("operator:acknowledge", "Say that somebody deals with an incident."),
         "reset": ("operator:reset", "Restore clean trust of a tool and close its circuit."),
         "recover": ("operator:recover", "Restore the trust of an escalated tool."),
         "remove": ("operator:remove", "Refuse all calls of a tool until it is restored."),

@@ -1,4 +1,4 @@
-"""`trustfold reset`, `recover`, `approve`, `remove`, `restore` and `breaker`: orders of operators.
+"""`trustfold reset`, `recover`, `approve`, `acknowledge`, `remove`, `restore` and `breaker`: orders of operators.
 
 Also the helpers that all orders share: the operator's name, the confirmation, and the report of the effect.
 """
@@ -24,6 +24,7 @@ from ..errors import ConfigError, TrustfoldError
 from ..ingest.workspaces import workspace_of
 from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import has_scope, in_quotes
+from ..projections.incidents import NEEDED
 from ..projections.orders import EVERYTHING, held, is_affected, trust_subjects
 from ..schemas.commands import (
     BreakerClose,
@@ -31,6 +32,7 @@ from ..schemas.commands import (
     BreakerForceOpen,
     BreakerObserve,
     Command,
+    IncidentAcknowledge,
     KeyCommand,
     ToolRemove,
     ToolRestore,
@@ -40,8 +42,8 @@ from ..schemas.commands import (
 )
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import BreakerUpdated, TrustUpdated
-from ..schemas.vocabulary import TrustState
-from .clients.client import DeploymentClient
+from ..schemas.vocabulary import PatternSeverity, TrustState
+from .clients.client import DeploymentClient, Record
 from .clients.selection import keys_for_completion, stuck_keys_for_completion
 from .options import json_option, reason_option, with_target, workspace_option
 from .render import echo, note, write_json
@@ -174,6 +176,37 @@ def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | 
     order.send(commands, otherwise=f"{what} approved, unless another key or circuit stops it")
 
 
+@click.command()
+@click.argument("key", shell_complete=stuck_keys_for_completion)
+@_order_options
+def acknowledge(*, key: str, order: OrderOptions) -> None:
+    """Say that somebody deals with an incident: it stands below the others until it is over or gets more severe.
+
+    KEY as `trustfold status` shows it: a key, a service, or the id of a session. The webhook no longer announces it.
+    """
+    names: dict[str, Record] = {}
+    for one in order.target.incidents():
+        where = one.get("workspace", "")
+        if one["state"] in NEEDED and order.workspace in {None, where} and not where.startswith("user:"):
+            parts = (part.partition(" ")[2].rpartition(": ")[0] for part in one.get("parts", ()))
+            names |= {f"{where}\x1f{name}": one for name in (*parts, one["subject"])}
+    known = [name.partition("\x1f")[2] for name in names]
+    meant = _whole(key, known)
+    places = {name.partition("\x1f")[0] for name in names if name.partition("\x1f")[2] == meant}
+    if not places:
+        raise _unknown(
+            key, order.workspace, known, "is no incident that needs somebody", "`trustfold status` lists them"
+        )
+    where = _only_one(key, places)
+    one = names[f"{where}\x1f{meant}"]
+    subject = f"session:{one['subject']}" if one["kind"] == "session" else one["subject"]
+    fields = order.fields(subject, where or None)
+    order.send(
+        [IncidentAcknowledge(**fields, severity=PatternSeverity(one["severity"]))],
+        otherwise=f"{one['subject']} is acknowledged: it stands below the others until it is over or gets more severe",
+    )
+
+
 def _refused_session(target: DeploymentClient, keys: AbstractSet[str]) -> str:
     """The agent's session in which a call of one of the keys was refused or asked about last."""
     server = target.server()
@@ -205,12 +238,16 @@ def _affected(order: OrderOptions, key: str) -> list[TrustUpdated | BreakerUpdat
     meant = _whole(key, known)
     found = [one for one in here if is_affected(one.key, meant)]
     if not found:
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists the known keys"
-        where = f" in workspace {workspace}" if workspace else ""
-        raise ConfigError(f"{key!r}{where} has no state to change; {hint}")
+        raise _unknown(key, workspace, known, "has no state to change", "`trustfold status --all` lists the known keys")
     meant_in = _only_one(key, {one.workspace_id or "" for one in found})
     return [one for one in found if (one.workspace_id or "") == meant_in]
+
+
+def _unknown(key: str, workspace: str | None, known: Sequence[str], fault: str, hint: str) -> ConfigError:
+    """Error about a key that nothing has, with the known one that is most like it."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
+    where = f" in workspace {workspace}" if workspace else ""
+    return ConfigError(f"{key!r}{where} {fault}; {f'did you mean {near[0]!r}?' if near else hint}")
 
 
 def _only_one(key: str, workspaces: set[str]) -> str:

@@ -28,7 +28,14 @@ from ..schemas.decision_text import (
     plain,
     recovery_words,
 )
-from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
+from ..schemas.public_state import (
+    BreakerUpdated,
+    IncidentUpdated,
+    ModelUpdated,
+    PublicState,
+    QualityUpdated,
+    TrustUpdated,
+)
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
 from .clients.client import DecisionRecord, DeploymentClient, Record, ServerInfo
@@ -227,7 +234,7 @@ def _belongs(name: str, key: str) -> bool:
 _ORDER = (TrustState.BLOCKED, TrustState.REMOVED, TrustState.ESCALATED, TrustState.RECOVERING, TrustState.TRUSTED)
 _PLACES: dict[str, int] = {word: place for place, word in enumerate(_ORDER)}
 _STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN, "trusted": GOOD}
-_KINDS = ("trust", "breaker", "quality", "model")
+_KINDS = ("trust", "breaker", "quality", "model", "incident")
 _BY_HAND = ((BreakerMode.DISABLED, "switched off"), (BreakerMode.OBSERVE, "only observed"))
 _CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
 
@@ -294,6 +301,9 @@ def _incident_row(one: Record, parts: Sequence[PublicState], now: datetime) -> _
     hit = one.get("sessions_hit", 0)
     if one["kind"] != "session" and hit:
         recovery.append(f" ({counted(hit, 'session')})", QUIET)
+    if "acknowledged" in one:
+        by = f" by {one['acknowledged_by']}" if "acknowledged_by" in one else ""
+        recovery.append(f"\nacknowledged {_ago(one['acknowledged'], now)} ago{by}", QUIET)
     for line in (*(one.get("waiting", ()) if one["kind"] != "session" else ()), *one.get("orders", ())):
         recovery.append(f"\n{line}", QUIET)
     shown = Text(one["state"].upper(), BAD if one["severity"] == "severe" else WARN)
@@ -327,8 +337,12 @@ def details(
         clean = Text(f"{key}: trusted, no recent failures", GOOD)
         parts.append(clean if complete else Text(f"{key}: in a state of a later version, unknown here", WARN))
     for state in sorted(states, key=lambda one: (_KINDS.index(one.kind), one.key)):
-        if not isinstance(state, TrustUpdated | BreakerUpdated):
+        if isinstance(state, QualityUpdated | ModelUpdated):
             title, facts = title_of(state, now)
+        elif isinstance(state, IncidentUpdated):
+            title = Text(f"{state.key}  incident acknowledged", "bold")
+            who = f"{_moment(state.acknowledged_at)}, by {state.acknowledged_by or 'somebody'}"
+            facts = [("Severity", str(state.severity)), ("Acknowledged", who)]
         else:
             facts = _facts(state, now)
             title = Text(f"{state.key}  ", "bold")

@@ -6,6 +6,9 @@ names, else that of its tool. A family of a service is one incident. In a family
 while the tool as a whole is in trouble; else each key is one, since a shell's `make` fails without its `git`. A session
 is one incident, whatever its agents wait for and repeat. Nothing depends on more than one family or session, so that a
 follower computes again only those that have changed, and those whose time has come (`until_ms`).
+
+An incident is acknowledged while it is the one that an operator saw (`incident.acknowledge`): it began before that, and
+is not more severe. It stands below the others then.
 """
 
 from __future__ import annotations
@@ -20,7 +23,14 @@ from ..schemas.decision_text import circuit_state_reason, counted, plain, repeat
 from ..schemas.decisions import PatternDetected
 from ..schemas.events import epoch_ms
 from ..schemas.outcomes import US
-from ..schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated, TrustUpdated
+from ..schemas.public_state import (
+    BreakerUpdated,
+    IncidentUpdated,
+    ModelUpdated,
+    PublicState,
+    QualityUpdated,
+    TrustUpdated,
+)
 from ..schemas.vocabulary import BreakerMode, BreakerState, PatternSeverity, TrustState, TrustTrigger
 from .calls.keys import escape, has_scope, in_quotes, mcp_server, scope_of_key, tool_key, tool_of_key
 from .session.session_state import SessionState
@@ -109,6 +119,12 @@ class IncidentRecord(NamedTuple):
     until_ms: int  # when it changes by itself
     parts: tuple[PublicState, ...] = ()  # public states of the outage, the worst first; none of a session
     session: SessionNews | None = None  # the session; None of an outage
+    acknowledged: IncidentUpdated | None = None  # that somebody deals with it; None if nobody does
+
+    @property
+    def name(self) -> str:
+        """Key of the orders about it."""
+        return self.subject if self.session is None else f"session:{self.subject}"
 
     @property
     def kind(self) -> str:
@@ -203,6 +219,8 @@ class IncidentRecord(NamedTuple):
             "since": rfc3339(self.since_ms),
             "last_news": rfc3339(self.news_ms),
             "changes_at": rfc3339(self.until_ms) if self.until_ms < FOR_EVER else None,
+            "acknowledged": self.acknowledged and self.acknowledged.acknowledged_at,
+            "acknowledged_by": self.acknowledged and self.acknowledged.acknowledged_by,
             "sessions": list(self.sessions),
             "sessions_hit": self.hit,
             "agents": list(self.agents),
@@ -214,7 +232,12 @@ class IncidentRecord(NamedTuple):
 
 
 def family_of(state: PublicState) -> str:
-    """Family of a state: its workspace or user, and the service or tool that it may be part of an outage of."""
+    """Family of a state: its workspace or user, and the service or tool that it may be part of an outage of.
+
+    That of an acknowledged session is `session:ID`.
+    """
+    if state.scope == "session":
+        return state.key
     if state.scope == "user":
         return f"user:{state.user_id}{US}{state.key}"
     return f"{state.workspace_id or ''}{US}{_scope_of(state.key)}"
@@ -230,8 +253,11 @@ def _scope_of(key: str) -> str:
 
 def of_family(states: Iterable[PublicState], now_ms: int) -> list[IncidentRecord]:
     """Incidents of the states of one family; what is well or handled is a row of its own."""
-    found, trouble = [], []
+    found, trouble, noted = [], [], {}
     for state in states:
+        if isinstance(state, IncidentUpdated):
+            noted[state.key] = state
+            continue
         word, until = word_of(state, now_ms)
         if word in NEEDED:
             trouble.append((_PLACE[word], state.key, word, until, state))
@@ -242,8 +268,8 @@ def of_family(states: Iterable[PublicState], now_ms: int) -> list[IncidentRecord
     trouble.sort(key=lambda one: one[:2])
     whole = _whole_of([one[4] for one in trouble])
     if whole and len(trouble) > 1:
-        return [*found, _outage(trouble, whole, now_ms)]
-    return [*found, *(_outage([one], one[1], now_ms) for one in trouble)]
+        return [*found, _outage(trouble, whole, now_ms, noted.get(whole))]
+    return [*found, *(_outage([one], one[1], now_ms, noted.get(one[1])) for one in trouble)]
 
 
 _Part = tuple[int, str, str, int, PublicState]  # Place of its word, key, word, when it changes by itself, and the state
@@ -259,24 +285,39 @@ def _whole_of(states: Sequence[PublicState]) -> str:
     return tool if wide else ""
 
 
-def _outage(parts: Sequence[_Part], subject: str, now_ms: int) -> IncidentRecord:
+def _outage(parts: Sequence[_Part], subject: str, now_ms: int, noted: IncidentUpdated | None = None) -> IncidentRecord:
     states = tuple(one[4] for one in parts)
     first, word = states[0], parts[0][2]
     where = f"user:{first.user_id}" if first.scope == "user" else first.workspace_id or ""
     news = max(_ms(max(filter(None, _times(one)))) for one in states)
-    since = min(_ms(getattr(one, "since", None) or one.time) for one in states)
+    since = min(_ms(_began(one)) for one in states)
     key = f"{first.kind}:{where}{US}{subject}" if word in CALM else f"{where}{US}{subject}"
     severity = _SEVERITY.get(word, 1)
-    order, until = _order(word, severity, (since, news, min(one[3] for one in parts)), now_ms)
-    return IncidentRecord(order, key, word, severity, subject, where, since, news, until, states)
+    noted = _valid(noted, since, severity)
+    order, until = _order(word, severity, (since, news, min(one[3] for one in parts)), now_ms, noted)
+    return IncidentRecord(order, key, word, severity, subject, where, since, news, until, states, None, noted)
 
 
 def _times(state: PublicState) -> tuple[str | None, ...]:
     return getattr(state, "since", None) or state.time, getattr(state, "last_failure_at", None), state.time
 
 
-def of_session(news: SessionNews, now_ms: int) -> IncidentRecord | None:
-    """Incident of a session; None if nothing is wrong with it."""
+def _began(state: PublicState) -> str:
+    """When the trouble of a part began: of a key that recovers its escalation, of a circuit its first opening."""
+    first = getattr(state, "first_opened_at", None)
+    if isinstance(state, TrustUpdated) and state.state is TrustState.RECOVERING:
+        first = state.escalated_at
+    return first or getattr(state, "since", None) or state.time
+
+
+def _valid(noted: IncidentUpdated | None, since_ms: int, severity: int) -> IncidentUpdated | None:
+    """The acknowledgement, if it is of this incident and what was seen was no less severe."""
+    seen = noted is not None and severity <= SEVERITIES.index(noted.severity) + 1
+    return noted if noted is not None and seen and since_ms <= _ms(noted.acknowledged_at) else None
+
+
+def of_session(news: SessionNews, now_ms: int, states: Iterable[PublicState] = ()) -> IncidentRecord | None:
+    """Incident of a session; None if nothing is wrong with it. `states` are those of its family."""
     worst = max((one.severity for one in news.patterns), default=1)
     began = [one.since_ms for one in news.asks] + [one.since_ms for one in news.patterns] or list(news.lost)
     if not began:
@@ -288,14 +329,18 @@ def of_session(news: SessionNews, now_ms: int) -> IncidentRecord | None:
     else:
         word = "unknown"
     severity = max(worst, _SEVERITY.get(word, 1))
-    order, until = _order(word, severity, (min(began), news.news_ms, until), now_ms)
+    noted = next((one for one in states if isinstance(one, IncidentUpdated)), None)
+    noted = _valid(noted, max((one.since_ms for one in news.asks), default=min(began)), severity)
+    order, until = _order(word, severity, (min(began), news.news_ms, until), now_ms, noted)
     return IncidentRecord(
         order, f"session:{news.session_id}", word, severity, news.session_id, news.workspace, min(began), news.news_ms,
-        until, session=news,
+        until, (), news, noted,
     )  # fmt: skip
 
 
-def _order(word: str, severity: int, times_ms: tuple[int, int, int], now_ms: int) -> tuple[tuple[int, ...], int]:
+def _order(
+    word: str, severity: int, times_ms: tuple[int, int, int], now_ms: int, noted: IncidentUpdated | None
+) -> tuple[tuple[int, ...], int]:
     """Sort key of an incident, and when it or its state changes; `times_ms`: since, last news, change of the state."""
     since, news, until = times_ms
     age = now_ms - news
@@ -303,6 +348,8 @@ def _order(word: str, severity: int, times_ms: tuple[int, int, int], now_ms: int
     if band < 2 and word in NEEDED:
         until = min(until, news + (STUCK_MS, DAY_MS)[band])
     group = 0 if word == "waiting" and band < 2 else 1 if word in NEEDED else _PLACE[word]
+    if noted is not None and word in NEEDED:
+        group = 2
     return (group, band, -severity, _PLACE[word], -since), until
 
 
@@ -312,7 +359,8 @@ def ranked(states: Iterable[PublicState], sessions: Iterable[SessionNews], now_m
     for state in states:
         families.setdefault(family_of(state), []).append(state)
     found = [one for family in families.values() for one in of_family(family, now_ms)]
-    found += filter(None, (of_session(news, now_ms) for news in sessions))
+    told = (of_session(news, now_ms, families.get(f"session:{news.session_id}", ())) for news in sessions)
+    found += filter(None, told)
     return sorted(one for one in found if one.state not in CALM)
 
 

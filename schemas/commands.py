@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from .fields import LongName, Name, Ratio, SpanSeconds, Time, Version
-from .vocabulary import QualitySeverity
+from .vocabulary import PatternSeverity, QualitySeverity
 
 
 class CommandBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
@@ -64,6 +64,18 @@ class TrustApprove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, ta
 
     expires_in_s: SpanSeconds | None = None
     session_id: Name | None = None
+
+
+class IncidentAcknowledge(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="incident.acknowledge"):
+    """Say that somebody deals with an incident: it stands below the others until it is over or gets more severe.
+
+    `key` is the subject of the incident: a key or scope, or for a session `session:ID`.
+
+    Attributes:
+        severity: severity that was seen; an incident that is or gets more severe is open again.
+    """
+
+    severity: PatternSeverity = PatternSeverity.SEVERE
 
 
 class ToolRemove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="tool.remove"):
@@ -139,6 +151,7 @@ Command = (
     TrustReset
     | TrustRecover
     | TrustApprove
+    | IncidentAcknowledge
     | ToolRemove
     | ToolRestore
     | BreakerForceOpen

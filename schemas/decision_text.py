@@ -34,6 +34,7 @@ from .decisions import (
 from .public_state import (
     BreakerUpdated,
     DecisionBase,
+    IncidentUpdated,
     ModelUpdated,
     PublicState,
     QualityUpdated,
@@ -234,6 +235,8 @@ def _state(state: PublicState) -> DecisionLine:
             why = f"{state.stalled_turns or 0} of {turns} turns stalled"
         case ModelUpdated():
             why = f"{state.model or 'all models'}: {state.attempts or 0} calls"
+        case IncidentUpdated():
+            why = f"acknowledged by {state.acknowledged_by or 'somebody'}"
         case _:
             why = plain(state.state)
     return DecisionLine("·", f"{state.kind} state of {state.key}", why, TextTone.QUIET)
@@ -264,6 +267,7 @@ _LINES: dict[type, Callable[[Any], DecisionLine]] = {
     BreakerUpdated: _state,
     QualityUpdated: _state,
     ModelUpdated: _state,
+    IncidentUpdated: _state,
     DeadLetter: _dead_letter,
 }
 

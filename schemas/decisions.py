@@ -16,6 +16,7 @@ from msgspec import field
 from .public_state import (
     BreakerUpdated,
     DecisionBase,
+    IncidentUpdated,
     ModelUpdated,
     ProbeLease,
     PublicState,
@@ -54,6 +55,7 @@ __all__ = [
     "GuaranteeFields",
     "GuaranteeViolated",
     "GuaranteeWarned",
+    "IncidentUpdated",
     "ModelSwitchSuggested",
     "ModelUpdated",
     "NudgeIssued",

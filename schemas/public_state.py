@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .vocabulary import BreakerMode, BreakerState, PatternType, TrustState, TrustTrigger
+from .vocabulary import BreakerMode, BreakerState, PatternSeverity, PatternType, TrustState, TrustTrigger
 
 
 class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
@@ -60,10 +60,10 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     Attributes:
         kind: kind of the key; selects the struct.
         key: the key without its workspace.
-        scope: scope of the key: `key`, `tool`, `service`, `tier`, `user` or `model`.
+        scope: scope of the key: `key`, `tool`, `service`, `tier`, `user`, `model` or `session`.
     """
 
-    kind: Literal["trust", "breaker", "quality", "model"]
+    kind: Literal["trust", "breaker", "quality", "model", "incident"]
     key: str
     scope: str | None = None
 
@@ -148,6 +148,7 @@ class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
         failure_rate: failed share of the measured calls, 0 to 1.
         measured: measured calls in the window.
         opened_at: time at which it opened.
+        first_opened_at: time of the first opening since it was closed.
         open_until: time from which it may be probed; absent if it is forced open without end.
         lease: lease of the probe.
         reopen_count: number of times it has opened.
@@ -177,6 +178,7 @@ class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
     last_success_at: str | None = None
     last_error: str | None = None
     last_failed_session: str | None = None
+    first_opened_at: str | None = None
 
 
 class QualityUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
@@ -243,7 +245,24 @@ class ModelUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
     nudges_judged: int | None = None
 
 
-PublicState = TrustUpdated | BreakerUpdated | QualityUpdated | ModelUpdated
+class IncidentUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
+    """Acknowledgement of an incident by an operator (`incident.acknowledge`).
+
+    It holds while the incident began before it and is not more severe; it is not withdrawn when the incident is over.
+
+    Attributes:
+        severity: severity that was seen.
+        acknowledged_at: time of the acknowledgement.
+        acknowledged_by: person or program that gave it.
+    """
+
+    kind: Literal["incident"]
+    severity: PatternSeverity
+    acknowledged_at: str
+    acknowledged_by: str | None = None
+
+
+PublicState = TrustUpdated | BreakerUpdated | QualityUpdated | ModelUpdated | IncidentUpdated
 """Union of all kinds of public state."""
 
 STATE_KINDS: dict[str, type[PublicState]] = {
@@ -251,6 +270,7 @@ STATE_KINDS: dict[str, type[PublicState]] = {
     "breaker": BreakerUpdated,
     "quality": QualityUpdated,
     "model": ModelUpdated,
+    "incident": IncidentUpdated,
 }
 """Struct of each `kind`."""
 

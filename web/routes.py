@@ -57,7 +57,8 @@ def more_routes(
     async def incidents(_request: Request) -> Response:
         """All incidents, most urgent first; the first thing that `trustfold status` shows."""
         found = [one.record() for one in source.board.incidents(time.time_ns() // 1_000_000)]
-        return Response(orjson.dumps({"incidents": found}), media_type="application/json")
+        fault = notifier.fault if notifier is not None else ""
+        return Response(orjson.dumps({"incidents": found, "webhook": fault}), media_type="application/json")
 
     return [
         Route("/v1/incidents", incidents),

@@ -83,7 +83,7 @@ class NoticeLedger:
 
     An incident is told when it needs somebody (`incidents.NEEDED`) and is as severe as `least` or waits for a person;
     again when it gets more severe or begins to wait; and when it has been gone for `QUIET_MS`. A fall in severity is
-    not told.
+    not told, and of an acknowledged incident not that it is open.
     """
 
     def __init__(self, least: PatternSeverity = PatternSeverity.MODERATE) -> None:
@@ -97,7 +97,9 @@ class NoticeLedger:
         for one in incidents:
             told = self._told.get(one.key)
             if told is None:
-                if one.state in NEEDED and (one.severity >= self._least or one.state == "waiting"):
+                if one.acknowledged is not None:  # somebody deals with it: only that it gets worse, or its end, is news
+                    self.accepted(IncidentNotice("opened", one, now_ms))
+                elif one.state in NEEDED and (one.severity >= self._least or one.state == "waiting"):
                     found.append(IncidentNotice("opened", one, now_ms))
                 continue
             self._told[one.key] = told._replace(last=one, seen_ms=now_ms)

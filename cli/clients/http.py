@@ -150,6 +150,10 @@ class HttpTarget:
             return [one.record() for one in ranked(self.overview().states, (), time.time_ns() // 1_000_000)]
         return found
 
+    def webhook_fault(self) -> str:
+        """Why the server's webhook did not accept the latest notice; empty if it did, or there is none."""
+        return str(self._json("GET", "/v1/incidents").get("webhook", ""))
+
     def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
         found: list[Record] = []

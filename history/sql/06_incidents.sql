@@ -10,6 +10,7 @@ ANTI JOIN (SELECT 'trust' AS machine, trust_key AS subject, workspace, time FROM
 WHERE kind IS DISTINCT FROM 'model'
   AND (NOT (SELECT narrowed FROM recorded_since)
        OR (kind, state_key, coalesce(s.workspace_id, '')) IN (SELECT (machine, subject, coalesce(workspace, '')) FROM transitions)
+       OR kind = 'incident'
        OR (kind = 'quality' AND state_key IN (SELECT tool_name FROM tool_calls)))
 QUALIFY row_number() OVER (PARTITION BY key ORDER BY "offset" DESC) = 1 AND gone IS NOT TRUE;
 COMMENT ON VIEW last_states IS 'The last published state of each key, circuit and score that differs from its default, and that the filters let pass';
@@ -44,6 +45,7 @@ COMMENT ON COLUMN session_news.lost IS 'When calls were lost, milliseconds since
 CREATE OR REPLACE VIEW incidents AS
 SELECT NULL::VARCHAR AS state, NULL::VARCHAR AS severity, NULL::VARCHAR AS kind, NULL::VARCHAR AS subject, NULL::VARCHAR AS workspace,
        NULL::VARCHAR AS cause, NULL::TIMESTAMP AS since, NULL::TIMESTAMP AS last_news, NULL::TIMESTAMP AS changes_at,
+       NULL::TIMESTAMP AS acknowledged, NULL::VARCHAR AS acknowledged_by,
        NULL::VARCHAR[] AS sessions, NULL::BIGINT AS sessions_hit, NULL::VARCHAR[] AS agents, NULL::VARCHAR[] AS parts,
        NULL::VARCHAR[] AS waiting, NULL::VARCHAR[] AS orders, NULL::BOOLEAN AS needed
 FROM last_states, session_news, recorded_until WHERE error('incidents are ranked outside of SQL: trustfold.history.incidents.rank(connection) first');

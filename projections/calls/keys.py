@@ -70,7 +70,7 @@ _CREDENTIALS = re.compile(r"(://)[^/]*@")
 _QUERY = re.compile(r"[?#]")
 _SEGMENT = re.compile(r"(?=[\w.~-]{1,40}$)(?!(?=.*\d)(?=.*[A-Za-z])[\w-]{20,}$)")
 _MIXED = re.compile(r"[0-9A-Z]")
-SCOPES = ("tool:", "service:", "tier:")
+SCOPES = ("tool:", "service:", "tier:", "session:")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
@@ -181,7 +181,7 @@ def scope_of_key(key: str) -> str:
 
 
 def has_scope(key: str) -> bool:
-    """Whether a key names a scope (`tool:…`, `service:…`, `tier:…`) rather than a tool or one of its targets."""
+    """Whether a key names a scope (`tool:…`, `service:…`, `tier:…`, `session:…`) rather than a target of a tool."""
     return key.startswith(SCOPES)
 
 

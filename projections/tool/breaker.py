@@ -287,6 +287,8 @@ def move(record: BreakerRecord, trigger: BreakerTrigger, policy: BreakerPolicy, 
     record.trigger = trigger
     record.successes = 0
     record.lease = None
+    if after in {_O, _F} and before is _C:
+        record.first_opened = at
     if after is _O:
         record.opened_at = at
         record.open_until = at + int(policy.open_s * 1000 * _backoff(record, policy))
@@ -295,7 +297,7 @@ def move(record: BreakerRecord, trigger: BreakerTrigger, policy: BreakerPolicy, 
     elif after is _C:
         _clean(record)
         record.reopened = 0
-        record.opened_at = record.open_until = 0
+        record.opened_at = record.open_until = record.first_opened = 0
     elif after is _F:
         record.opened_at = at
         record.open_until = 0

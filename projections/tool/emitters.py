@@ -227,6 +227,7 @@ def breaker_state(fold: ToolFold) -> bool:
             failure_rate=round(rate, 4),
             measured=measured,
             opened_at=time_or_none(record.opened_at),
+            first_opened_at=time_or_none(record.first_opened),
             open_until=time_or_none(record.open_until),
             reopen_count=record.opened_total,
             since=time_or_none(record.since),
@@ -243,6 +244,30 @@ def breaker_state(fold: ToolFold) -> bool:
         ),
     )
     return True
+
+
+def acknowledged_state(fold: ToolFold, key: str) -> None:
+    """Publish the acknowledgement of an incident."""
+    state, noted = fold.state, fold.state.acknowledged[key]
+    fold.emit.write(
+        "state",
+        acknowledged_key(state, key),
+        out.IncidentUpdated(
+            **fold.emit.envelope(out.IncidentUpdated),
+            workspace_id=state.workspace_id,
+            kind="incident",
+            key=key,
+            scope=state.kind_of_scope if key == state.scope else "key",
+            severity=noted.severity,
+            acknowledged_at=rfc3339(noted.at),
+            acknowledged_by=noted.by or None,
+        ),
+    )
+
+
+def acknowledged_key(state: ToolState, key: str) -> str:
+    """Key of an acknowledgement on the `state` topic."""
+    return f"incident:{state.workspace_id}{US}{key}"
 
 
 # --- ready-to-show texts (docs/trust.md) ---

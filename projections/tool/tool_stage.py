@@ -18,6 +18,7 @@ from ...schemas.commands import (
     BreakerForceOpen,
     BreakerObserve,
     Command,
+    IncidentAcknowledge,
     QualityMark,
     QualityRestore,
     ToolRemove,
@@ -40,7 +41,7 @@ from ..calls.keys import scope_of_key
 from ..emitter import OutputEmitter
 from ..stage import WEEK_MS, IdleRule, StateRetention, internal_decoder
 from . import breaker, emitters, fleet_report, models, quality_score, trust_orders, trust_scopes
-from .tool_state import ToolFold, ToolState
+from .tool_state import MAX_ACKNOWLEDGED, AcknowledgedIncident, ToolFold, ToolState
 
 MAX_RECENT_IDS = 64
 
@@ -143,6 +144,8 @@ class ToolStage:
         if state.quality is not None and state.quality.published:
             quality_score.publish_again(fold)
         models.publish_again(fold)
+        for key in state.acknowledged:
+            emitters.acknowledged_state(fold, key)
 
     def due_at(self, state: ToolState) -> int | None:
         """End of the probe's lease, of a forced opening, or of old evidence, milliseconds; None if none is pending."""
@@ -172,7 +175,8 @@ def _append_time(state: ToolState, key: str, at: int, emit: OutputEmitter, *, ca
 def _published_keys(state: ToolState) -> list[str]:
     """Published keys on the `state` topic; a tool as a whole and its calls without a fine key share one."""
     shown = dict.fromkeys(emitters.trust_key(state, one) for one in trust_scopes.records(state) if one.published)
-    return [*shown, *models.published_keys(state)]
+    noted = [emitters.acknowledged_key(state, key) for key in state.acknowledged]
+    return [*shown, *models.published_keys(state), *noted]
 
 
 def _is_repeated(state: ToolState, event: Any, origin: int) -> bool:
@@ -258,6 +262,8 @@ def _fold_other(fold: ToolFold, event: Outcome | Command) -> None:
             return  # `_catch_up` has already made the due transitions
         case QualityMark():
             quality_score.mark(fold, event)
+        case IncidentAcknowledge():
+            _acknowledge(fold, event)
         case QualityRestore():
             quality_score.restore(fold, event)
         case BreakerForceOpen() | BreakerClose() | BreakerDisable() | BreakerObserve():
@@ -267,6 +273,18 @@ def _fold_other(fold: ToolFold, event: Outcome | Command) -> None:
             _publish_circuit(fold, breaker.apply_command(record, event, policy, fold.at), (event.id,))
         case _:
             trust_orders.apply_command(fold, event)
+
+
+def _acknowledge(fold: ToolFold, order: IncidentAcknowledge) -> None:
+    """Keep and publish that an incident is acknowledged, as the newest."""
+    noted = fold.state.acknowledged
+    noted.pop(order.key, None)
+    noted[order.key] = AcknowledgedIncident(fold.at, order.severity, order.issued_by or "")
+    emitters.acknowledged_state(fold, order.key)
+    if len(noted) > MAX_ACKNOWLEDGED:
+        oldest = next(iter(noted))
+        del noted[oldest]
+        fold.emit.tombstone("state", emitters.acknowledged_key(fold.state, oldest))
 
 
 def _fold_probe_request(fold: ToolFold, request: ProbeRequest) -> None:

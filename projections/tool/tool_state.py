@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...rules.rules import RuleSet
-from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
+from ...schemas.vocabulary import BreakerMode, BreakerState, PatternSeverity, TrustState
 from ..emitter import OutputEmitter
 from ..stage import KeyState
 
@@ -32,6 +32,7 @@ FIRST_FAILURES_PUBLISHED = 8
 
 MAX_SCENARIOS = 16  # Maximum number of failed scenarios per tool; the oldest is dropped first
 MAX_WORDS = 32  # Maximum number of words per tool, tagged or not; the one with the oldest failure is dropped first
+MAX_ACKNOWLEDGED = 64  # Maximum number of acknowledged incidents per scope; the oldest is dropped first
 MAX_USERS = 8  # Maximum number of users per tool and workspace; the first added is dropped first
 
 
@@ -145,6 +146,15 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     own_class: list[int] = []
     error: str = ""
     failed_session: str = ""
+    first_opened: int = 0  # time (ms) of the first opening since it was closed; 0 while it is closed
+
+
+class AcknowledgedIncident(msgspec.Struct, array_like=True):
+    """Acknowledgement of an incident: its time (ms), the severity that was seen, and who gave it."""
+
+    at: int
+    severity: PatternSeverity
+    by: str
 
 
 class KeyProfile(msgspec.Struct, array_like=True):
@@ -231,6 +241,7 @@ class ToolState(KeyState):
     services: list[str] = []
     ages_at: int = 0  # time (ms) at which the evidence of a key has aged, or earlier; 0: of none
     command_reports: dict[str, FleetReport] = {}  # the same for commands of a shell, by fine key
+    acknowledged: dict[str, AcknowledgedIncident] = {}  # by subject of the incident; at most `MAX_ACKNOWLEDGED`
 
     @property
     def observed(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from command_line import environment, started, trustfold
+from dashboard_kit import failures
 from trustfold.cli.demo import events
 from waiting import wait_until
 
@@ -119,6 +120,16 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
     assert "the workers apply it" in order.stderr.decode()
     wait_until(lambda: states() == {"service:atlassian": "escalated"}, what="the reset")
 
+    trustfold("publish", "-", cwd=tmp_path, stdin=failures("invoice"), env=kafka)
+    wait_until(lambda: states().get("invoice") == "escalated", what="an incident of today")
+    noted = trustfold("acknowledge", "invoice", cwd=tmp_path, env=kafka)
+    assert noted.returncode == 0, noted.stderr
+
+    def dealt_with() -> list[str]:
+        found = json.loads(trustfold("status", "--json", cwd=tmp_path, env=kafka).stdout)["incidents"]
+        return [one["subject"] for one in found if "acknowledged" in one]
+
+    wait_until(lambda: dealt_with() == ["invoice"], what="the acknowledgement")
     trustfold("publish", "--now", "-", cwd=tmp_path, stdin=b'{"session_id":"s","type":"nonsense"}', env=kafka)
 
     def letters() -> list[dict[str, Any]]:

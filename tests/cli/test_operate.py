@@ -100,6 +100,24 @@ def test_approve_lets_one_call_pass_and_leaves_the_trust_as_it_is(store: Path, t
     assert "is blocked; `trustfold reset" in blocked.stderr.decode()
 
 
+def test_an_incident_is_acknowledged_by_the_key_that_status_shows(store: Path, tmp_path: Path) -> None:
+    """Of a session by its id; its severity is sent along. `status` says who deals with it."""
+    done = trustfold("acknowledge", "service:atlassian", cwd=tmp_path)
+    assert b"is acknowledged" in done.stderr, done.stderr
+    (noted,) = (one for one in documents(store) if one["kind"] == "incident")
+    assert (noted["key"], noted["severity"]) == ("service:atlassian", "moderate")
+    assert b"acknowledged 0 s ago by" in trustfold("status", cwd=tmp_path).stdout
+    assert b"incident acknowledged" in trustfold("status", "service:atlassian", cwd=tmp_path).stdout
+    unknown = trustfold("acknowledge", "service:atlasian", cwd=tmp_path)
+    assert b"is no incident that needs somebody; did you mean 'service:atlassian'?" in unknown.stderr
+    story = Story(session="s9").fails("read", {"path": "a"}, with_="invalid_input", times=7)
+    with EmbeddedEngine.open(store, Rules()) as engine:
+        engine.ingest(recent_events(value for _, value in story.records))
+    done = trustfold("acknowledge", "s9", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "session:s9" in {one["key"] for one in documents(store)}
+
+
 def test_approve_lets_one_dangerous_call_pass_of_which_nothing_is_known(store: Path, tmp_path: Path) -> None:
     """As a refusal names it: the key of a call that was never made, and its workspace."""
     key = "Bash|danger=forced_push"

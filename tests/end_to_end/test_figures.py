@@ -32,15 +32,14 @@ from two_days import two_days
 
 SITUATIONS = Path(__file__).parents[1] / "situations"
 PERIODS = {
-    "two days": ("everything", "an hour", "nothing"),
-    "demo": ("from the middle of a session",),
+    "two days": ("everything", "nothing"),
     "situations": ("a day of another zone",),
     "cipherbox_claude_code": ("everything",),
     "pi_sessions": ("from the middle of a session",),
     "openhands_maverick": ("an hour",),
     "tau_airline_gpt4o": ("a day of another zone",),
 }
-"""Periods of each run: every one of either kind."""
+"""Periods of each run: each kind of both stands at least once."""
 Row = Mapping[str, Any]
 Figure = tuple[str, Any, Any]
 """Name of a figure, its value where it is shown, and its value counted again."""
@@ -71,12 +70,7 @@ def situations() -> list[bytes]:
     return [orjson.dumps(one) for line in lines for one in orjson.loads(line)["events"]]
 
 
-def demo() -> list[bytes]:
-    """A day of a team."""
-    return (Path(__file__).parents[2] / "cli" / "demo.ndjson").read_bytes().splitlines()
-
-
-MADE = {"two days": with_questions, "situations": situations, "demo": demo}
+MADE = {"two days": with_questions, "situations": situations}
 
 
 class Shown:

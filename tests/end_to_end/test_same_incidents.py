@@ -11,6 +11,7 @@ import orjson
 import pytest
 from command_line import trustfold
 from dashboard_kit import dashboard
+from trustfold.streams.embedded.sign_in import RoleTokens
 
 Told = list[tuple[str, str]]
 
@@ -43,10 +44,17 @@ def events(now: datetime) -> list[bytes]:
 
 @pytest.mark.usefixtures("fixed_rules_file")
 def test_every_surface_shows_the_same_incidents(tmp_path: Path) -> None:
-    """State, subject and order, most urgent first."""
+    """State, subject, order and acknowledgement, most urgent first."""
     trace = events(datetime.now(UTC))
-    with dashboard(tmp_path) as client:
+    orders: list[bytes] = []
+    with dashboard(tmp_path, RoleTokens("", "orders")) as client:
+        client.headers["authorization"] = "Bearer orders"
         assert client.post("/v1/events", content=b"\n".join(trace)).json()["dead_letters"] == 0
+        acknowledge = {"schema_version": "1.0", "type": "incident.acknowledge", "workspace_id": "team"}
+        for key in ("session:looping", "service:api.example.com"):
+            order = acknowledge | {"id": key, "time": datetime.now(UTC).isoformat(), "key": key, "issued_by": "ada"}
+            orders.append(orjson.dumps(order))
+            assert client.post("/v1/commands", content=orders[-1]).status_code == 200
         page = client.get("/").text.replace("<wbr>", "")
         served = client.get("/v1/incidents").json()["incidents"]
     section = page[page.index('id="attention"') : page.index('id="tools"')]
@@ -62,12 +70,17 @@ def test_every_surface_shows_the_same_incidents(tmp_path: Path) -> None:
     status = orjson.loads(trustfold("status", "--store", store, "--json", cwd=tmp_path).stdout)["incidents"]
     assert [(one["state"], one["subject"]) for one in status] == now
     assert [one.get("orders") for one in status] == [one.get("orders") for one in served]
-    (tmp_path / "trace.ndjson").write_bytes(b"\n".join(trace))
+    noted = {one["subject"] for one in served if one.get("acknowledged_by") == "ada"}
+    assert noted == {"looping", "service:api.example.com"} == {subject for _, subject in now[-2:]}
+    assert {one["subject"] for one in status if "acknowledged" in one} == noted
+    assert section.count("Acknowledged <time") == 2
+    (tmp_path / "trace.ndjson").write_bytes(b"\n".join([*trace, *orders]))
     history = str(tmp_path / "history")
     trustfold("record", str(tmp_path / "trace.ndjson"), "--history", history, cwd=tmp_path)
     rows = orjson.loads(trustfold("history", "now", "--history", history, "--json", cwd=tmp_path).stdout)["rows"]
     assert [(one["state"], one["subject"]) for one in rows] == now
     assert [one["orders"] or None for one in rows] == [one.get("orders") for one in served]
+    assert {one["subject"] for one in rows if one["acknowledged"]} == noted
     outage = next(one for one in rows if one["subject"] == "service:api.example.com")
     assert outage["cause"].startswith("HTTP 503: Service Unavailable; ")
     report = orjson.loads(trustfold("report", "--history", history, "--json", cwd=tmp_path).stdout)

@@ -49,6 +49,13 @@ def approved() -> Story:
     return story
 
 
+def acknowledged() -> Story:
+    """An operator deals with an incident."""
+    story = Story().fails("deploy", times=3)
+    story.command("incident.acknowledge", "deploy", severity="moderate", issued_by="ada")
+    return story
+
+
 def dangerous() -> Story:
     """A call that no one should make was made."""
     return Story().works("bash", {"command": "rm -rf ~/"})
@@ -128,6 +135,7 @@ STORIES = (
     pending,
     probes,
     approved,
+    acknowledged,
     dangerous,
     better_model,
     doubtful,

@@ -287,16 +287,17 @@ def test_a_key_without_a_record_is_dropped_after_its_time() -> None:
 
 
 def test_what_followers_know_of_is_taken_back_before_it_is_forgotten() -> None:
-    """A model's profile on a tool, and its profile over all sessions: a tombstone on the log's word, then no state."""
+    """Profiles of a model, on a tool and over all sessions, and an acknowledgement: a tombstone, then no state."""
     churn = Churn(SOON)
     story = Story(rules=Rules(), session="s", workspace="w", model="large")
     story.now, story._ids = churn.at, 500_000
     story.works("bash", times=9)
     story.turn(stalled=True)
+    story.command("incident.acknowledge", "bash|command=make")
     churn.feed(story.records)
     told = churn.pass_time(HOUR) + churn.pass_time(2 * HOUR)
     ended = {out.key for out in told if out.topic == "state" and out.value is None}
-    assert ended == {f"model:w{US}bash{US}large", "model:large"}
+    assert ended == {f"model:w{US}bash{US}large", "model:large", f"incident:w{US}bash|command=make"}
     churn.pass_time(3 * HOUR)
     assert key_of("bash") not in churn.kept.keys("tool")
     assert "model:large" not in churn.kept.keys("fleet")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import TO_OPEN
+from story import Story
 from trustfold.projections.incidents import (
     DAY_MS,
     STUCK_MS,
@@ -15,7 +17,9 @@ from trustfold.projections.incidents import (
     of_session,
     ranked,
 )
+from trustfold.projections.tool.tool_state import MAX_ACKNOWLEDGED
 from trustfold.schemas.codec import rfc3339
+from trustfold.schemas.events import epoch_ms
 from trustfold.schemas.public_state import PublicState, public_state
 
 NOW = 1_795_348_800_000
@@ -165,6 +169,76 @@ def test_a_question_is_answered_by_its_call() -> None:
     asks = session("s1", asks=True)
     assert of_session(asks.heard(NOW, "c2"), NOW) is not None
     assert of_session(asks.heard(NOW, "c1"), NOW) is None
+
+
+def noted(key: str, age: int, severity: str = "moderate", scope: str = "key") -> PublicState:
+    """The acknowledgement of an incident, so many milliseconds ago."""
+    at = rfc3339(NOW - age)
+    return state("incident", key, age=age, scope=scope, severity=severity, acknowledged_at=at, acknowledged_by="ada")
+
+
+@pytest.mark.parametrize(
+    ("what", "key", "age", "holds"),
+    [
+        ([trust("a", "escalated")], "a", 30_000, True),
+        ([trust("a", "blocked")], "a", 30_000, False),  # more severe than what was seen
+        ([trust("a", "escalated")], "a", 90_000, False),  # another one: it began later
+        ([trust("a", "escalated")], "b", 30_000, False),
+        ([trust("a", "recovering", 10_000, escalated_at=rfc3339(NOW - 60_000))], "a", 30_000, True),
+        ([circuit("tool:a", age=10_000, first_opened_at=rfc3339(NOW - 60_000))], "tool:a", 30_000, True),
+        ([*OUTAGE], API, 30_000, True),
+        ([*OUTAGE], OUTAGE[1].key, 30_000, False),  # one of its keys was seen, before the service was in trouble
+        ([session("s1", severity=2)], "session:s1", 30_000, True),
+        ([session("s1", severity=3)], "session:s1", 30_000, False),
+    ],
+)  # fmt: skip
+def test_an_acknowledgement_holds_until_the_incident_is_over_or_more_severe(
+    what: list[PublicState | SessionNews], key: str, age: int, holds: bool
+) -> None:
+    """Then it stands below what needs somebody, and says who deals with it."""
+    scope = "session" if key.startswith("session:") else "key"
+    rows = found(trust("other", "recovering", 5 * HOUR), *what, noted(key, age, scope=scope))
+    assert [one.acknowledged is not None for one in rows] == ([False, True] if holds else [False, False])
+    assert [one.subject for one in rows].index("other") == (0 if holds else 1)
+    assert [one.record().get("acknowledged_by") for one in rows if one.acknowledged] == ["ada"] * holds
+
+
+def test_a_new_question_is_open_again_in_an_acknowledged_session() -> None:
+    """Somebody dealt with another one."""
+    asks = session("s1", 10_000, severity=3, asks=True)
+    (one,) = found(asks, noted("session:s1", 30_000, "severe", "session"))
+    assert one.acknowledged is None
+    (one,) = found(asks, noted("session:s1", 5_000, "severe", "session"))
+    assert one.acknowledged is not None
+
+
+def test_a_circuit_that_is_probed_stays_acknowledged_until_it_closes() -> None:
+    """Through failed probes; one that opens anew, and a key that relapses, are open again."""
+    story = Story().fails("deploy", times=TO_OPEN, http_status=503)
+
+    def told() -> dict[str, bool]:
+        states = [story.state_of(kind, key) for kind, key in (("breaker", "tool:deploy"), ("incident", "tool:deploy"))]
+        rows = ranked([public_state(one) for one in states if one], [], epoch_ms(story.now))
+        return {one.subject: one.acknowledged is not None for one in rows}
+
+    story.command("incident.acknowledge", "tool:deploy", severity="moderate")
+    assert told() == {"tool:deploy": True}
+    for _ in range(3):
+        story.after(minutes=60).fails("deploy", http_status=503)
+        assert told() == {"tool:deploy": True}
+    story.command("breaker.close", "tool:deploy")
+    assert told() == {}
+    story.fails("deploy", times=TO_OPEN, http_status=503)
+    assert told() == {"tool:deploy": False}
+
+
+def test_acknowledgements_of_a_tool_are_bounded() -> None:
+    """The oldest is withdrawn."""
+    story = Story()
+    for number in range(MAX_ACKNOWLEDGED + 1):
+        story.command("incident.acknowledge", f"bash|command=c{number}")
+    assert story.state_of("incident", "bash|command=c0") is None
+    assert story.state_of("incident", "bash|command=c1") is not None
 
 
 def test_what_is_well_or_handled_is_no_incident() -> None:

@@ -51,7 +51,8 @@ _GROUPED = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 @cache
 def samples() -> dict[str, set[str]]:
     """Names of all samples of guards, workers and recorders, and of recorded ratios, with the labels that each has."""
-    found = OF_PROMETHEUS | {"trustfold_incidents": {"state"}}  # of `up`, by tests/web/test_metrics.py
+    # Of `up`, by tests/web/test_metrics.py and tests/web/test_webhook.py
+    found = OF_PROMETHEUS | {"trustfold_incidents": {"state"}, "trustfold_webhook_up": set()}
     for family in FAMILIES:
         base = family.name.removesuffix("_total")
         found |= _with_suffixes(base, family.kind, set(family.labels))

@@ -171,7 +171,10 @@ _KEYS = (
 )
 """Keys and services of the calls, beside their tools."""
 
-ORDERS = ("trust.reset", "trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore")
+ORDERS = (
+    *("trust.reset", "trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"),
+    "incident.acknowledge",
+)
 """Orders of an operator about a key."""
 
 

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
-from command_line import up
+from command_line import trustfold, up
 from dashboard_kit import failures
 from trustfold.config import EnvironmentSettings, WebhookFormat
 from trustfold.errors import ConfigError
 from trustfold.projections.incidents import IncidentRecord, OpenAsk, SessionNews, of_session
+from trustfold.schemas.codec import rfc3339
+from trustfold.schemas.public_state import IncidentUpdated, public_state
 from trustfold.schemas.vocabulary import PatternSeverity
 from trustfold.web.webhook import QUIET_MS, IncidentNotice, IncidentWebhook, NoticeLedger, WebhookTarget, webhook_of
 from waiting import wait_until
@@ -52,6 +54,20 @@ def test_an_incident_is_told_when_it_opens_gets_worse_and_is_over() -> None:
     assert told(ledger, NOW + 5) == []
     assert told(ledger, NOW + 5 + QUIET_MS, incident("b", "open", 2)) == ["opened b", "resolved a"]
     assert told(ledger, NOW + 6 + QUIET_MS, incident("a", "open", 2), incident("b", "open", 2)) == ["opened a"]
+
+
+def test_an_acknowledged_incident_is_not_announced_but_its_end_is() -> None:
+    """Nor after a restart; one that got worse is acknowledged no more."""
+    noted = public_state(
+        {"schema_version": "1.0", "id": "n", "time": rfc3339(NOW), "kind": "incident", "key": "a",
+         "severity": "moderate", "acknowledged_at": rfc3339(NOW)}
+    )  # fmt: skip
+    assert isinstance(noted, IncidentUpdated)
+    ledger = NoticeLedger()
+    assert told(ledger, NOW, incident("a", "open", 2)._replace(acknowledged=noted)) == []
+    assert told(ledger, NOW + 1, incident("a", "blocked", 3)) == ["worsened a"]
+    assert told(NoticeLedger(), NOW, incident("a", "open", 2)._replace(acknowledged=noted)) == []
+    assert told(ledger, NOW + 2 + QUIET_MS) == ["resolved a"]
 
 
 def test_one_that_flaps_is_one_incident() -> None:
@@ -233,3 +249,18 @@ def test_a_server_tells_of_an_outage_and_of_its_end(tmp_path: Path) -> None:
     assert (receiver.told[0]["type"], data["state"], data["subject"]) == ("incident.opened", "escalated", "deploy")
     assert data["orders"] == ["trustfold recover 'deploy'"]
     assert data["url"] == f"{server.url}/?q=deploy"
+
+
+@pytest.mark.usefixtures("fixed_rules_file")
+def test_doctor_says_that_a_receiver_accepts_nothing(tmp_path: Path) -> None:
+    """With its answer, and without its address."""
+    with (
+        receiving(*[410] * 50) as receiver,
+        up("--store", tmp_path / "s.sqlite", cwd=tmp_path, env={"TRUSTFOLD_WEBHOOK": receiver.url}) as server,
+    ):
+        server.post("/v1/events", failures("deploy"))
+        wait_until(lambda: b'"webhook":"HTTP 410"' in server.request("GET", "/v1/incidents")[1], what="the fault")
+        done = trustfold("doctor", "--json", cwd=tmp_path, env={"TRUSTFOLD_URL": server.url})
+    assert done.returncode == 1
+    assert b"its webhook did not accept the latest notice: HTTP 410" in done.stdout
+    assert b"T0KEN" not in done.stdout

@@ -21,14 +21,7 @@ from ...schemas.codec import UNREADABLE, decode_decision
 from ...schemas.decisions import PatternCleared, PatternDetected
 from ...schemas.events import epoch_ms
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
-from ...schemas.public_state import (
-    BreakerUpdated,
-    DecisionBase,
-    ModelUpdated,
-    PublicState,
-    QualityUpdated,
-    TrustUpdated,
-)
+from ...schemas.public_state import DecisionBase, PublicState
 from ...schemas.vocabulary import CallStatus
 from ...streams.embedded.store_views import MAX_PAGE, StoreViews, session_of
 from .incident_ranking import IncidentRanking, owner_of, subject_of
@@ -111,9 +104,6 @@ class StateBoard:
         # decision), `tool:NAME` and `session:ID`
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
         self.watched: Counter[str] = Counter()  # topics with listeners, and the number of listeners
-        # incidents that an operator has acknowledged, by key: time of their last news then, and of the acknowledgement,
-        # milliseconds since 1970. Kept by this server alone, until it ends.
-        self.seen: dict[str, tuple[int, int]] = {}
         self.skipped = 0  # number of records skipped so far
         # topic and place of the last of them, as `OutputRecord` has them; None before the first one
         self.skipped_last: tuple[str, tuple[int, ...]] | None = None
@@ -183,11 +173,6 @@ class StateBoard:
     def incidents(self, now_ms: int) -> list[IncidentRecord]:
         """All incidents, most urgent first, without what is well or handled."""
         return [one for one in self.ranking(now_ms).ranked(now_ms) if one.state not in CALM]
-
-    def seen_ms(self, one: IncidentRecord) -> int | None:
-        """When an incident was acknowledged; None if it was not, or has had news since."""
-        news_ms, at_ms = self.seen.get(one.key, (-1, 0))
-        return at_ms if news_ms >= one.news_ms else None
 
     @property
     def sessions(self) -> Mapping[str, SessionNews]:
@@ -308,7 +293,7 @@ class StateBoard:
         states, self._new = self._new, {}
         for key, change in states.items():
             state = self.read(change)
-            if isinstance(state, TrustUpdated | BreakerUpdated | QualityUpdated | ModelUpdated):
+            if isinstance(state, PublicState):
                 self._states[key] = state
             elif change.value is None:
                 self._states.pop(key, None)

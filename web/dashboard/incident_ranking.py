@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from ...projections.calls.keys import tool_of_key
 from ...projections.incidents import FOR_EVER, IncidentRecord, SessionNews, family_of, of_family, of_session
-from ...schemas.public_state import ModelUpdated, PublicState
+from ...schemas.public_state import IncidentUpdated, ModelUpdated, PublicState
 
 Owner = tuple[str, str]  # Workspace, or `user:ID` for a user everywhere; and tool, service or tier
 
@@ -50,7 +50,7 @@ class IncidentRanking:
             family, owner = family_of(known), owner_of(known)
             del self._families[family][key]
             self._changed.add(family)
-            self.tools[owner] -= 1
+            self.tools[owner] -= not isinstance(known, IncidentUpdated)
             if not self.tools[owner]:
                 del self.tools[owner]
         if state is not None and not isinstance(state, ModelUpdated):
@@ -58,7 +58,8 @@ class IncidentRanking:
             self._states[key] = state
             self._families.setdefault(family, {})[key] = state
             self._changed.add(family)
-            self.tools[owner_of(state)] += 1
+            if not isinstance(state, IncidentUpdated):
+                self.tools[owner_of(state)] += 1
 
     def hear(self, session: str, news: SessionNews | None) -> None:
         """Set what is known of a session; None: it is over."""
@@ -87,10 +88,10 @@ class IncidentRanking:
         return self._ranked
 
     def _made(self, name: str, now_ms: int) -> list[IncidentRecord]:
-        if name.startswith("session:") and name[8:] in self._sessions:
-            found = of_session(self._sessions[name[8:]], now_ms)
-            return [found] if found is not None else []
         states = self._families.get(name)
+        if name.startswith("session:") and name[8:] in self._sessions:
+            found = of_session(self._sessions[name[8:]], now_ms, (states or {}).values())
+            return [found] if found is not None else []
         if not states:
             self._families.pop(name, None)
             return []

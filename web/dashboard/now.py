@@ -91,7 +91,8 @@ class IncidentRow(NamedTuple):
     parts: tuple[str, ...]  # keys and circuits of an outage that are not the subject, in words
     waiting: tuple[str, ...]  # what waits for a person, and approvals not used yet
     commands: tuple[str, ...]  # command lines that resolve it
-    seen: str  # when it was acknowledged, RFC 3339; empty if it was not
+    acknowledged: str  # when it was acknowledged, RFC 3339; empty if it was not
+    acknowledged_by: str  # who did; empty if unknown
     orders: tuple[str, ...]  # names in `ORDERS`, the one that resolves it first
     about: Mapping[str, str]  # hidden fields of the form that sends the orders
 
@@ -148,8 +149,6 @@ def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | 
     wanted, total = ranked, len(ranked) - counts["handled"]
     if asked.state == "needed":  # these stand first
         total = sum(counts[word] for word in NEEDED)
-        if board.seen:
-            wanted = sorted(ranked[:total], key=lambda one: board.seen_ms(one) is not None)
     elif asked.state != "all":
         wanted = [one for one in ranked if one.state == asked.state]
         total = len(wanted)
@@ -182,7 +181,7 @@ def _empty(ranking: IncidentRanking, asked: NowQuery, found: bool, fault: str | 
 
 def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow:
     """Row of an incident."""
-    said, news, now_ms, seen = _described(one, now), one.session, round(now.timestamp() * 1000), board.seen_ms(one)
+    said, news, now_ms, noted = _described(one, now), one.session, round(now.timestamp() * 1000), one.acknowledged
     if news is not None:
         worst = max(news.patterns, key=lambda found: found.severity, default=None)
         url, why = f"/sessions/{segment(one.subject)}", worst.id if worst is not None else ""
@@ -210,8 +209,9 @@ def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow
         tuple(f"{_KINDS[part.kind]}{part.key} {word_of(part, now_ms)[0]}" for part in one.parts if len(one.parts) > 1),
         one.waiting if news is None else (),
         one.orders,
-        rfc3339(seen) if seen is not None else "",
-        (*orders_for(one), *(("seen",) if seen is None and one.state in NEEDED else ())),
+        noted.acknowledged_at if noted is not None else "",
+        (noted.acknowledged_by or "") if noted is not None else "",
+        orders_for(one),
         {**about, "row": row_id(one.key)},
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...projections.incidents import IncidentRecord
+from ...projections.incidents import NEEDED, IncidentRecord
 from ...schemas.public_state import BreakerUpdated, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 
@@ -39,9 +39,9 @@ ORDERS: dict[str, OrderWords] = {
         "False alarm", "Say that this was wrong: counted, and the agent is left alone about it in this session.",
         "noted as a false alarm",
     ),
-    "seen": OrderWords(
-        "Seen", "Say that somebody deals with it: it stands below the others until it has news.",
-        "it stands below the others until it has news",
+    "acknowledge": OrderWords(
+        "Acknowledge", "Say that somebody deals with it: it stands below the others until it is over or more severe.",
+        "it stands below the others until it is over or more severe",
     ),
 }  # fmt: skip
 
@@ -56,6 +56,11 @@ _OF_TRUST: dict[TrustState, tuple[str, ...]] = {
 
 def orders_for(one: IncidentRecord) -> tuple[str, ...]:
     """Names in `ORDERS` of the orders available for an incident, or a state; the one that resolves it first."""
+    open_ = one.state in NEEDED and one.acknowledged is None and not one.workspace.startswith("user:")
+    return (*_resolving(one), *(("acknowledge",) if open_ else ()))
+
+
+def _resolving(one: IncidentRecord) -> tuple[str, ...]:
     if one.session is not None:
         return ("false-alarm",) if one.session.patterns else ()
     parts = [part for part in one.parts if part.scope != "user"]

@@ -17,11 +17,13 @@ from starlette.routing import Route
 
 from ...errors import TrustfoldError
 from ...projections.calls.keys import has_scope
+from ...projections.incidents import SEVERITIES, IncidentRecord
 from ...projections.orders import held, is_affected, trust_subjects
 from ...schemas.commands import (
     BreakerClose,
     BreakerForceOpen,
     Command,
+    IncidentAcknowledge,
     QualityRestore,
     ToolRestore,
     TrustApprove,
@@ -60,7 +62,9 @@ class FormOrder(NamedTuple):
     row: str = ""  # id of the incident's row on the page
 
 
-def records_for(given: FormOrder, states: Iterable[PublicState], at: datetime) -> list[Command | Event]:
+def records_for(
+    given: FormOrder, states: Iterable[PublicState], at: datetime, incidents: Iterable[IncidentRecord] = ()
+) -> list[Command | Event]:
     """Commands and events that carry out an order."""
     count = iter(range(1_000_000))
     reason = given.reason or None
@@ -83,6 +87,11 @@ def records_for(given: FormOrder, states: Iterable[PublicState], at: datetime) -
                 reason=reason,
             )
         ]  # fmt: skip
+    if given.order == "acknowledge":
+        meant = [one for one in incidents if row_id(one.key) == given.row]
+        if not meant:
+            raise TrustfoldError(f"{given.key} needs nobody any more")
+        return [IncidentAcknowledge(**envelope(one.name), severity=SEVERITIES[one.severity - 1]) for one in meant]
     if given.order in _OF_CIRCUITS:
         return [_OF_CIRCUITS[given.order](**envelope(scope))]
     if given.order == "restore":
@@ -129,22 +138,14 @@ def order_routes(site: PageContext) -> Sequence[Route]:
         )
         if given.order not in ORDERS or not given.key or not given.number.isalnum():
             return _said(request, 400, "This order cannot be read; reload the page and try again.")
-        if given.order == "seen":
-            return _said(request, 200, f"{ORDERS['seen'].label}, {given.key}:", _acknowledged(given))
+        board = site.source.board
         try:
-            records = records_for(given, site.source.board.states.values(), datetime.now(UTC))
+            incidents = board.incidents(round(site.clock().timestamp() * 1000))
+            records = records_for(given, board.states.values(), datetime.now(UTC), incidents)
             decisions = await site.source.send(records)
         except TrustfoldError as fault:
             return _said(request, 409, f"Not done: {fault}")
         return _said(request, 200, f"{ORDERS[given.order].label}, {given.key}:", _lines(given, decisions))
-
-    def _acknowledged(given: FormOrder) -> list[DecisionLine]:
-        board, now_ms = site.source.board, round(site.clock().timestamp() * 1000)
-        found = next((one for one in board.incidents(now_ms) if row_id(one.key) == given.row), None)
-        if found is None:
-            return [DecisionLine("·", "it needs nobody any more", "", TextTone.QUIET)]
-        board.seen[found.key] = found.news_ms, now_ms
-        return _lines(given, [])
 
     def _said(request: Request, status: int, text: str, lines: Sequence[DecisionLine] = ()) -> Response:
         template = "said.html" if "hx-request" in request.headers else "ordered.html"

@@ -46,10 +46,10 @@ def sign_in(client: TestClient, token: str) -> None:
     client.post("/sign-in", data={"token": token, "next": "/", "form_token": found[1]})
 
 
-def let_fail(client: TestClient, tool: str = "deploy", times: int = 3) -> None:
+def let_fail(client: TestClient, tool: str = "deploy", times: int = 3, **fields: str) -> None:
     """Let a tool fail."""
     headers = {"authorization": "Bearer reads"}
-    assert client.post("/v1/events", content=failures(tool, times), headers=headers).status_code == 200
+    assert client.post("/v1/events", content=failures(tool, times, **fields), headers=headers).status_code == 200
 
 
 def states(client: TestClient) -> dict[str, str]:
@@ -155,25 +155,34 @@ def test_a_pattern_is_called_a_false_alarm(client: TestClient) -> None:
     assert "noted as a false alarm" in answer.text
 
 
-def test_an_acknowledged_incident_stands_below_the_others_until_it_has_news(client: TestClient) -> None:
-    """Its row says since when, and offers no second acknowledgement."""
+def rows_of(client: TestClient) -> list[str]:
+    """Keys of the list, worst first."""
+    return re.findall(r'href="/tools/([a-z]+)[^"]*" data-open', client.get("/").text)
 
-    def keys() -> list[str]:
-        return re.findall(r'href="/tools/([a-z]+)[^"]*" data-open', client.get("/").text)
 
-    let_fail(client, "deploy")
-    let_fail(client, "invoice")
-    sign_in(client, "orders")
-    first, second = keys()
-    answer = client.post("/orders", data=fields_of(client.get("/").text, first) | {"order": "seen"})
-    assert "below the others" in answer.text
-    assert keys() == [second, first]
-    row = client.get(f"/?q={first}").text.partition('id="attention"')[2]
-    assert "Seen <time" in row
-    assert 'value="seen"' not in row
-    later = failures(first, 1, session="s2", time=before(0))
-    assert client.post("/v1/events", content=later, headers={"authorization": "Bearer reads"}).status_code == 200
-    assert keys() == [first, second]
+def test_an_acknowledged_incident_stands_below_the_others_until_it_is_worse(tmp_path: Path) -> None:
+    """Also after a restart. Its row says since when and by whom, and offers no second acknowledgement."""
+    with dashboard(tmp_path, RoleTokens("reads", "orders")) as client:
+        let_fail(client, "deploy")
+        let_fail(client, "invoice")
+        sign_in(client, "orders")
+        first, second = rows_of(client)
+        answer = client.post("/orders", data=fields_of(client.get("/").text, first) | {"order": "acknowledge"})
+        assert "below the others" in answer.text
+    with dashboard(tmp_path, RoleTokens("reads", "orders")) as client:
+        sign_in(client, "orders")
+        assert rows_of(client) == [second, first]
+        row = client.get(f"/?q={first}").text.partition('id="attention"')[2]
+        assert re.search("Acknowledged <time.*</time> by dashboard", row)
+        assert 'value="acknowledge"' not in row
+        again = failures(first, 1, session="s2", time=before(0))
+        assert client.post("/v1/events", content=again, headers={"authorization": "Bearer reads"}).status_code == 200
+        assert rows_of(client) == [second, first]
+        client.post("/orders", data=fields_of(client.get("/").text, first) | {"order": "recover"})
+        let_fail(client, first, session="s3", time=before(0))
+        assert rows_of(client) == [first, second]
+        gone = fields_of(client.get("/").text, first) | {"order": "acknowledge", "row": "row0"}
+        assert "needs nobody any more" in client.post("/orders", data=gone).text
 
 
 def test_an_order_that_cannot_be_read_is_refused(client: TestClient) -> None:
