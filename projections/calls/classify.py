@@ -639,12 +639,12 @@ def _refusal_in(result: dict[str, Any]) -> Any:
     if result.get("data") or not _REFUSALS.intersection(result):
         return None
     errors = result.get("errors")
-    if errors and isinstance(errors, list) and isinstance(errors[0], dict) and "data" in result:
+    if isinstance(errors, list) and errors and isinstance(errors[0], dict) and "data" in result:
         return errors[0]
-    message = next((text for name in _MESSAGES if isinstance(text := result.get(name), str) and text), "")
-    code = _number(result.get("code"))
-    said = result.get("status") in _FAILED and len(result) <= MAX_ENVELOPE
-    return message if message and (said or (code is not None and code >= 400)) else None
+    code = _number(result.get("code")) or 0
+    if code < 400 and (result.get("status") not in _FAILED or len(result) > MAX_ENVELOPE):
+        return None
+    return next((text for name in _MESSAGES if isinstance(text := result.get(name), str) and text), None)
 
 
 _REFUSALS = frozenset({"errors", "status", "code"})

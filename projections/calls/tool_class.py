@@ -141,6 +141,7 @@ _DOWNLOAD_WRITES = frozenset(
 )
 _HTTP_CHANGES = frozenset("POST PUT DELETE PATCH".split())
 _NONE: frozenset[str] = frozenset()
+_DATABASES = frozenset("psql mysql mariadb sqlite3 duckdb sqlcmd clickhouse-client".split())
 _FIND_RUNS = frozenset("-exec -execdir -ok -okdir".split())
 _SQL_WORDS = frozenset("sql database db".split())
 _SQL_READS = re.compile(r"\s{0,20}\(*\s{0,20}(?:select|show|describe|desc|explain|pragma|with)\b", re.IGNORECASE)
@@ -215,12 +216,23 @@ def _class_of(command: SimpleCommand) -> ToolClass:
         return _class_of_find(command)
     if name in {"curl", "wget", "http", "httpie"}:
         return _class_of_download(command)
+    if name in _DATABASES:
+        return _class_of_sql(command.words[1:])
     if subcommand == "status" or subcommand in _READ_SUBCOMMANDS.get(name, ()):
         changes = _CHANGING_WORDS.get((name, subcommand), _NONE)
         return ToolClass.READ if changes.isdisjoint(command.words) else ToolClass.ACTION
     if subcommand in _ACTION_SUBCOMMANDS.get(name, ()):
         return ToolClass.ACTION
     return ToolClass.UNKNOWN
+
+
+def _class_of_sql(words: Sequence[str]) -> ToolClass:
+    """Class of a client of a database by the statements that its words hold; unknown without any, as by a file."""
+    texts = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    statements = [part for text in texts if " " in text for part in text.split(";") if part.strip()]
+    if any(map(_SQL_ACTS.match, statements)):
+        return ToolClass.ACTION
+    return ToolClass.READ if statements and all(map(_SQL_READS.match, statements)) else ToolClass.UNKNOWN
 
 
 def _class_of_find(command: SimpleCommand) -> ToolClass:
