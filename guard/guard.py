@@ -242,7 +242,7 @@ class ToolGuard(CheckMixin, ReportMixin):
         """Connect the backend and a shared dedupe store, and bind the guard to this loop."""
         self.home = asyncio.get_running_loop()
         if isinstance(self.store, FallbackDedupeStore):
-            await self.store.connect()
+            await self.store.circuit.connect()
         await self.backend.start(wait_s)
 
     # --- what it knows --------------------------------------------------------------------------------------------
@@ -560,7 +560,7 @@ class ToolGuard(CheckMixin, ReportMixin):
 
     async def __aenter__(self) -> Self:
         if isinstance(self.store, FallbackDedupeStore):
-            await self.store.connect()
+            await self.store.circuit.connect()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -129,8 +129,8 @@ class SettingsOwner(NamedTuple):
     session: str = ""
 
 
-class KnownSettings(NamedTuple):
-    """Settings read from a target."""
+class KnownSettings(msgspec.Struct, frozen=True, rename={"base": "rules", "fault": "rules_fault"}):
+    """Settings read from a target; as JSON, the answer of a server."""
 
     base: RuleSet  # rules that the levels override
     levels: Levels  # the settings of each level
@@ -138,8 +138,8 @@ class KnownSettings(NamedTuple):
     fault: str | None = None  # why the newest rules file is not used; None if it is
 
 
-class ReloadResult(NamedTuple):
-    """Result of reloading rules and policies."""
+class ReloadResult(msgspec.Struct, frozen=True, rename={"taken": "reloaded", "fault": "rules_fault"}):
+    """Result of reloading rules and policies; as JSON, the answer of a server."""
 
     taken: bool  # whether they are in force now
     files: list[str]  # names of the files read
@@ -163,8 +163,8 @@ class ListedLetter(NamedTuple):
     state: LetterState = LetterState.OPEN  # whether it has been republished
 
 
-class RepublishResult(NamedTuple):
-    """Result of republishing records."""
+class RepublishResult(msgspec.Struct, frozen=True, rename={"sent": "republished", "failed": "dead_letters"}):
+    """Result of republishing records; as JSON, the answer of a server."""
 
     sent: int  # number of records sent
     failed: int | None = None  # number of those that became dead letters again; None if not known yet

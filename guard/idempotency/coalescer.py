@@ -24,11 +24,12 @@ from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys, outcomes
 from .deadlocks import WaitGraph
-from .fallback import CLAIM_MS, FIRST_PATIENCE_MS, FallbackDedupeStore
+from .fallback import CLAIM_MS, FallbackDedupeStore
 from .leases import HeldLeases
 from .loop_stores import LoopStores
 from .record import ClaimResult, DedupeRecord, DedupeState, DedupeStore, StoreEmptied
 from .settler import KeySettler
+from .store_circuit import FIRST_PATIENCE_MS
 from .unknown import is_change, leaves_free
 
 if TYPE_CHECKING:
