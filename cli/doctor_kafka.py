@@ -12,28 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import create_conn
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import JoinGroupRequest
+from aiokafka.protocol.produce import ProduceRequest
 
-from ..errors import ConfigError, NotInstalled, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.topics import TOPICS, TopicRole
+from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
+from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
+from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
+from ..streams.kafka.topics import HIDDEN, find_differences, plan
 from .clients.kafka_log import KafkaSettings, StoredRecord, read
 from .doctor_machine import FIX, NOTE, OK, SKIPPED, CheckFinding
 from .lag import age_in_words, group_lags
-
-try:
-    from aiokafka.admin import AIOKafkaAdminClient
-    from aiokafka.conn import create_conn
-    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
-    from aiokafka.protocol.fetch import FetchRequest
-    from aiokafka.protocol.group import JoinGroupRequest
-    from aiokafka.protocol.produce import ProduceRequest
-
-    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
-    from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
-    from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
-    from ..streams.kafka.topics import HIDDEN, find_differences, plan
-except ImportError as missing:
-    raise NotInstalled("Kafka", missing) from missing
 
 KAFKA_PORT = 9092
 # Clock difference to fix, in seconds; event times are cut at one minute beyond their record's timestamp
@@ -318,11 +313,12 @@ async def _publishers(settings: KafkaSettings, _admin: Any, _role: TopicRole) ->
     except _REFUSED as error:
         yield CheckFinding(_PUBLISHERS, SKIPPED, f"the latest events cannot be read: {_message(error)}")
         return
-    yield publisher_finding(records, len(ends), time.time() * 1000)
+    for finding in publisher_findings(records, len(ends), time.time() * 1000):
+        yield finding
 
 
-def publisher_finding(records: Sequence[StoredRecord], partitions: int, now_ms: float) -> CheckFinding:
-    """Finding whether publishers key and stamp their events rightly, from the latest records of `events`."""
+def publisher_findings(records: Sequence[StoredRecord], partitions: int, now_ms: float) -> Iterator[CheckFinding]:
+    """Findings whether publishers key and stamp their events rightly, from the latest records of `events`."""
     kinds: Counter[str] = Counter()
     examples: dict[str, StoredRecord] = {}
     for record in records:
@@ -332,18 +328,18 @@ def publisher_finding(records: Sequence[StoredRecord], partitions: int, now_ms: 
             examples[kind] = record
     if kinds[OTHER_PARTITIONER] == len(records):
         del kinds[OTHER_PARTITIONER]  # all use the same one
-    ahead = max((record.timestamp - now_ms for record in records), default=0.0) / 1000
-    if kinds.total():
-        ((kind, count),) = kinds.most_common(1)
+    wrong = [(kind, count) for kind, count in kinds.most_common() if count]
+    latest = f"the latest {len(records):,} events"
+    for kind, count in wrong:
         what, _, remedy = MISTAKES[kind].rpartition(": ")
-        found = (
-            f"of the latest {len(records):,} events {count:,} are keyed wrongly; the one at {examples[kind].ref} {what}"
-        )
-        return CheckFinding(_PUBLISHERS, FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
+        found = f"of {latest} {count:,} are keyed wrongly; the one at {examples[kind].ref} {what}"
+        yield CheckFinding(_PUBLISHERS, FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
+    ahead = max((record.timestamp - now_ms for record in records), default=0.0) / 1000
     if ahead > MAX_SKEW_S:
         found = f"an event is stamped {ahead:,.0f} s ahead of this machine's clock"
-        return CheckFinding(_PUBLISHERS, FIX, found, "synchronise the publishers' clocks (NTP)")
-    return CheckFinding(_PUBLISHERS, OK, f"the latest {len(records):,} events are keyed and stamped rightly")
+        yield CheckFinding(_PUBLISHERS, FIX, found, "synchronise the publishers' clocks (NTP)")
+    elif not wrong:
+        yield CheckFinding(_PUBLISHERS, OK, f"{latest} are keyed and stamped rightly")
 
 
 async def _rules(settings: KafkaSettings, _admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:

@@ -14,6 +14,7 @@ import msgspec
 
 from ..schemas.events import PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError
+from ..security.redaction import redact_text
 from .idempotency.coalescer import CallCoalescer
 from .interface import GuardServices
 from .log import log_call
@@ -87,7 +88,8 @@ class ApprovalStep:
             answer = await permission.decide(call.name, call.args, trust, call_id=call.call_id)
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
             log_call(logging.ERROR, "permission_failed", call, errorCode=type(error).__name__)
-            return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
+            why = redact_text(f"{type(error).__name__}: {error}"[:200])
+            return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed: {why}")
         return self._answered(call, trust, answer)
 
     def _refused_by_circuit(self, call: GuardedCall, trust: TrustEntry | None) -> ResultError | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from ... import __version__
 from ...config import INSTALLATION
-from ...errors import TrustfoldError
+from ...errors import ConfigError, TrustfoldError
 from ...rules.levels import Levels
 from ...rules.rules import RuleSet
 from ...schemas.commands import Command
@@ -74,8 +74,10 @@ class ServerInfo(NamedTuple):
 
     def named(self, session: str) -> str:
         """Id of the session that a user names: for `last` the one heard last, and of a sub-agent that of its parent."""
-        if session != LAST or not self.paused:
+        if session != LAST:
             return session
+        if not self.paused:
+            raise ConfigError("no session of a connected agent yet; `trustfold doctor` shows whether hooks arrive")
         latest = next(reversed(self.paused))
         parent = latest.partition("/")[0]
         return parent if parent in self.paused else latest
