@@ -87,6 +87,7 @@ EXTRAS = {
     "opentelemetry": "otel",
     "redis": "redis",
     "mcp": "mcp",
+    "anyio": "mcp",  # what its client imports first
 }
 
 

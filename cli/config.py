@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from ..config import ENVIRONMENT, EnvironmentSettings, load_rules, read_document
 from ..errors import ConfigError
@@ -119,7 +120,7 @@ def reload(*, target: DeploymentClient, as_json: bool) -> None:
     """Make a running `up` read its rules and policies now instead of about a second after a change."""
     done = target.reload()
     if as_json:
-        write_json(done._asdict())
+        write_json(asdict(done))
     if done.fault is not None:
         raise ConfigError(f"{done.fault}; the previous rules stay in force")
     if not as_json:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 import orjson
+from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
@@ -98,7 +99,7 @@ def republish(
         return
     ask(f"Republish {len(chosen)} records at {target.name}?", yes=yes, why=f"this republishes {len(chosen)} records")
     done = target.republish(chosen)
-    note(", ".join(_summary(done._replace(before=done.before + before))))
+    note(", ".join(_summary(replace(done, before=done.before + before))))
     if done.failed:
         click.get_current_context().exit(ExitCode.FAILED)
 

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from ..config import EnvironmentSettings
-from ..errors import ConfigError
+from ..errors import ConfigError, NotInstalled
 from ..schemas.decision_text import counted
 from ..schemas.topics import TopicRole
 from .doctor_machine import (
@@ -83,8 +83,9 @@ def _kafka(bootstrap: str | None, settings: EnvironmentSettings, role: TopicRole
         return
     try:
         from .doctor_kafka import examine_kafka
-    except ConfigError as error:
-        yield CheckFinding("kafka", CheckStatus.FIX, str(error), "install it, or unset TRUSTFOLD_BROKER")
+    except ImportError as missing:
+        found = str(NotInstalled("Kafka", missing))
+        yield CheckFinding("kafka", CheckStatus.FIX, found, "install it, or unset TRUSTFOLD_BROKER")
         return
     yield from examine_kafka(bootstrap, role, disk)
 

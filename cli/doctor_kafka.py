@@ -12,28 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import create_conn
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import JoinGroupRequest
+from aiokafka.protocol.produce import ProduceRequest
 
-from ..errors import ConfigError, NotInstalled, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.topics import TOPICS, TopicRole
+from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
+from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
+from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
+from ..streams.kafka.topics import HIDDEN, find_differences, plan
 from .clients.kafka_log import KafkaSettings, StoredRecord, read
-from .doctor_machine import CheckFinding, CheckStatus
+from .doctor_machine import FIX, NOTE, OK, SKIPPED, CheckFinding
 from .lag import age_in_words, group_lags
-
-try:
-    from aiokafka.admin import AIOKafkaAdminClient
-    from aiokafka.conn import create_conn
-    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
-    from aiokafka.protocol.fetch import FetchRequest
-    from aiokafka.protocol.group import JoinGroupRequest
-    from aiokafka.protocol.produce import ProduceRequest
-
-    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
-    from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
-    from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
-    from ..streams.kafka.topics import HIDDEN, find_differences, plan
-except ImportError as missing:
-    raise NotInstalled("Kafka", missing) from missing
 
 KAFKA_PORT = 9092
 # Clock difference to fix, in seconds; event times are cut at one minute beyond their record's timestamp
@@ -60,11 +55,9 @@ def examine_kafka(
         settings = KafkaSettings.from_env(bootstrap=bootstrap)
         settings.security.tls_context()
     except ConfigError as error:
-        yield CheckFinding(
-            "kafka settings", CheckStatus.FIX, str(error), "correct that variable; Kafka was not checked"
-        )
+        yield CheckFinding("kafka settings", FIX, str(error), "correct that variable; Kafka was not checked")
         return
-    yield CheckFinding("kafka settings", CheckStatus.OK, _security(settings))
+    yield CheckFinding("kafka settings", OK, _security(settings))
     if settings.store == "rocksdb":
         yield disk("worker's data", settings.data_dir, "TRUSTFOLD_DATA_DIR")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka logs the errors that are reported here
@@ -73,12 +66,9 @@ def examine_kafka(
 
 async def _all(settings: KafkaSettings, role: TopicRole) -> list[CheckFinding]:
     found = [one async for one in _brokers(settings)]
-    if not any(one.status in {CheckStatus.OK, CheckStatus.NOTE} for one in found):
+    if not any(one.status in {OK, NOTE} for one in found):
         skipped = "topics, rights, clock, groups, lag and workers' rules"
-        return [
-            *found,
-            CheckFinding("kafka", CheckStatus.SKIPPED, f"{skipped} were not checked: no broker can be used"),
-        ]
+        return [*found, CheckFinding("kafka", SKIPPED, f"{skipped} were not checked: no broker can be used")]
     admin = AIOKafkaAdminClient(**settings.client_arguments(), request_timeout_ms=int(PATIENCE_S * 1000))
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -86,7 +76,7 @@ async def _all(settings: KafkaSettings, role: TopicRole) -> list[CheckFinding]:
         for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _publishers, _rules):
             found += [one async for one in check(settings, admin, role)]
     except _REFUSED as error:
-        found.append(CheckFinding("kafka", CheckStatus.FIX, _message(error), WANTS_SASL))
+        found.append(CheckFinding("kafka", FIX, _message(error), WANTS_SASL))
     finally:
         await admin.close()
     return found
@@ -117,7 +107,7 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[CheckFinding]:
                 connection = await create_conn(host, port, **arguments)
             yield _protocol_finding(check, connection)
         except CONNECTION_FAULTS as error:
-            yield CheckFinding(check, CheckStatus.FIX, *reason(error))
+            yield CheckFinding(check, FIX, *reason(error))
         finally:
             if connection is not None:
                 connection.close()
@@ -130,9 +120,7 @@ def _protocol_finding(check: str, connection: Any) -> CheckFinding:
         if not any(low <= one.API_VERSION <= high for one in request._CLASSES):  # noqa: SLF001 - as above
             name = request.__name__.removesuffix("Request")
             advice = "use a broker of Kafka 2.1 or newer, and the newest aiokafka"
-            return CheckFinding(
-                check, CheckStatus.FIX, f"it speaks {name} {low} to {high}, which this client does not", advice
-            )
+            return CheckFinding(check, FIX, f"it speaks {name} {low} to {high}, which this client does not", advice)
     spoken = ", ".join(
         f"{request.__name__.removesuffix('Request')} to version {versions[request.API_KEY][1]}" for request in _NEEDED
     )
@@ -141,8 +129,8 @@ def _protocol_finding(check: str, connection: Any) -> CheckFinding:
         left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
         if left < EXPIRES_SOON_S:
             found = f"its certificate ends on {certificate['notAfter']}"
-            return CheckFinding(check, CheckStatus.NOTE, found, "renew it before clients are refused")
-    return CheckFinding(check, CheckStatus.OK, f"answers; {spoken}")
+            return CheckFinding(check, NOTE, found, "renew it before clients are refused")
+    return CheckFinding(check, OK, f"answers; {spoken}")
 
 
 def _address(server: str) -> tuple[str, int]:
@@ -159,9 +147,9 @@ async def _cluster(settings: KafkaSettings, admin: Any, _role: TopicRole) -> Asy
     copies = settings.replication or 3
     if len(brokers) < copies:
         advice = "fine for a trial; three brokers survive the loss of one"
-        yield CheckFinding("cluster", CheckStatus.NOTE, f"{found}: topics cannot have {copies} copies", advice)
+        yield CheckFinding("cluster", NOTE, f"{found}: topics cannot have {copies} copies", advice)
     else:
-        yield CheckFinding("cluster", CheckStatus.OK, found)
+        yield CheckFinding("cluster", OK, found)
 
 
 async def _topics(settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
@@ -176,11 +164,11 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: TopicRole) -> Asyn
         advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
         if len(missing) < len(planned):
             advice += "; if they were lost, docs/recovery.md says what was lost with them and how it comes back"
-        yield CheckFinding("topics", CheckStatus.FIX, found, advice)
+        yield CheckFinding("topics", FIX, found, advice)
     for one in differences:
         if one.what != "missing":
             found = f"{one.topic}: {one.what} is {one.found or 'unknown'}, should be {one.wanted}"
-            yield CheckFinding("topics", CheckStatus.NOTE if one.chosen else CheckStatus.FIX, found, one.advice)
+            yield CheckFinding("topics", NOTE if one.chosen else FIX, found, one.advice)
     parts = [(topic["topic"], part) for topic in described for part in topic["partitions"]]
     for what, bad, advice in (
         ("without a leader", [p for p in parts if p[1]["leader"] < 0], "start the broker that has them"),
@@ -192,15 +180,13 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: TopicRole) -> Asyn
     ):
         if bad:
             some = ", ".join(f"{name} {part['partition']}" for name, part in bad[:SHOWN])
-            yield CheckFinding("partitions", CheckStatus.FIX, f"{len(bad)} {what}: {some}", advice)
+            yield CheckFinding("partitions", FIX, f"{len(bad)} {what}: {some}", advice)
             break
     else:
-        yield CheckFinding(
-            "partitions", CheckStatus.OK, f"{len(parts):,} of {len(described)} topics, each with a leader"
-        )
+        yield CheckFinding("partitions", OK, f"{len(parts):,} of {len(described)} topics, each with a leader")
     if not [one for one in differences if not one.chosen]:
         found = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} visible ones"
-        yield CheckFinding("topics", CheckStatus.OK, f"{found} fit")
+        yield CheckFinding("topics", OK, f"{found} fit")
 
 
 def _wanted_rights(settings: KafkaSettings, role: TopicRole) -> dict[str, set[str]]:
@@ -227,22 +213,20 @@ async def _rights(settings: KafkaSettings, admin: Any, role: TopicRole) -> Async
             hidden_names = await hidden_topics(client, [name for name in wanted if name not in existing])
             rights = await rights_on(admin, [name for name in wanted if name in existing.union(hidden_names)])
     except (*_REFUSED, NotImplementedError) as error:
-        yield CheckFinding(check, CheckStatus.SKIPPED, f"the brokers do not report it: {_message(error)}")
+        yield CheckFinding(check, SKIPPED, f"the brokers do not report it: {_message(error)}")
         return
     unreported = [name for name, have in rights.items() if have is None]
     missing = {
         name: sorted(wanted[name] - have) for name, have in rights.items() if have is not None and wanted[name] - have
     }
     for name, needs in missing.items():
-        yield CheckFinding(
-            check, CheckStatus.FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name)
-        )
+        yield CheckFinding(check, FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name))
     if unreported:
-        yield CheckFinding(check, CheckStatus.SKIPPED, f"the brokers do not report rights on {len(unreported)} topics")
+        yield CheckFinding(check, SKIPPED, f"the brokers do not report rights on {len(unreported)} topics")
     elif not missing and rights:
-        yield CheckFinding(check, CheckStatus.OK, f"all that is needed on {len(rights)} topics")
+        yield CheckFinding(check, OK, f"all that is needed on {len(rights)} topics")
     elif not rights:
-        yield CheckFinding(check, CheckStatus.SKIPPED, "there is no topic to have rights on")
+        yield CheckFinding(check, SKIPPED, "there is no topic to have rights on")
 
 
 def _acl(settings: KafkaSettings, needs: list[str], topic: str) -> str:
@@ -259,16 +243,14 @@ async def _clock(_settings: KafkaSettings, admin: Any, _role: TopicRole) -> Asyn
         reason = (
             f"the brokers do not report their time ({_message(error)}); it needs Describe on the cluster, and KRaft"
         )
-        yield CheckFinding("clock", CheckStatus.SKIPPED, reason)
+        yield CheckFinding("clock", SKIPPED, reason)
         return
     side = "ahead of" if clock.ahead_s > 0 else "behind"
     found = f"the controller's is {abs(clock.ahead_s):.2f} s {side} ours, give or take {clock.uncertain_s:.2f}"
     if abs(clock.ahead_s) - clock.uncertain_s > MAX_SKEW_S:
-        yield CheckFinding(
-            "clock", CheckStatus.FIX, found, "synchronise both clocks (NTP): windows and deadlines depend on them"
-        )
+        yield CheckFinding("clock", FIX, found, "synchronise both clocks (NTP): windows and deadlines depend on them")
     else:
-        yield CheckFinding("clock", CheckStatus.OK, found)
+        yield CheckFinding("clock", OK, found)
 
 
 async def _groups(settings: KafkaSettings, admin: Any, role: TopicRole) -> AsyncIterator[CheckFinding]:
@@ -280,21 +262,19 @@ async def _groups(settings: KafkaSettings, admin: Any, role: TopicRole) -> Async
             async with asyncio.timeout(PATIENCE_S):
                 group = await group_of(admin, name)
         except (*_REFUSED, NotImplementedError) as error:
-            status = CheckStatus.FIX if needs_read else CheckStatus.SKIPPED
+            status = FIX if needs_read else SKIPPED
             advice = "this user needs Describe on the group, the workers' own needs Read"
             yield CheckFinding(check, status, f"cannot be seen: {_message(error)}", advice)
             continue
         if needs_read and group.rights is not None and "Read" not in group.rights:
             user = settings.security.username or "…"
             advice = f"kafka-acls --add --allow-principal User:{user} --operation Read --group {name}"
-            yield CheckFinding(check, CheckStatus.FIX, "no Read on the group", advice)
+            yield CheckFinding(check, FIX, "no Read on the group", advice)
         elif group.members:
             hosts = ", ".join(sorted({host for _, host in group.members}))
-            yield CheckFinding(check, CheckStatus.OK, f"{group.state}, {len(group.members)} {kind}s on {hosts}")
+            yield CheckFinding(check, OK, f"{group.state}, {len(group.members)} {kind}s on {hosts}")
         else:
-            status, advice = (
-                (CheckStatus.NOTE, "start `trustfold worker`") if kind == "worker" else (CheckStatus.SKIPPED, "")
-            )
+            status, advice = (NOTE, "start `trustfold worker`") if kind == "worker" else (SKIPPED, "")
             yield CheckFinding(check, status, f"no {kind} runs", advice)
 
 
@@ -311,7 +291,7 @@ async def _lag(settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIt
     try:
         groups = await group_lags(settings)
     except _REFUSED as error:
-        yield CheckFinding("lag", CheckStatus.SKIPPED, _message(error))
+        yield CheckFinding("lag", SKIPPED, _message(error))
         return
     running = await _workers(settings, admin)
     for group in groups:
@@ -319,25 +299,26 @@ async def _lag(settings: KafkaSettings, admin: Any, _role: TopicRole) -> AsyncIt
         found = f"{group.role}s are {group.records:,} records behind, the oldest {age_in_words(group.seconds)}"
         if lost:
             advice = "start more of them, or keep topics longer (retention.ms)"
-            yield CheckFinding("lag", CheckStatus.FIX, f"{found}; {lost:,} were deleted before they were read", advice)
+            yield CheckFinding("lag", FIX, f"{found}; {lost:,} were deleted before they were read", advice)
         elif group.role == "worker" and group.records and running == 0:
             advice = "start `trustfold worker`: nothing is folded, and guards see old decisions"
-            yield CheckFinding("lag", CheckStatus.FIX, f"{found}, and no worker runs", advice)
+            yield CheckFinding("lag", FIX, f"{found}, and no worker runs", advice)
         else:
-            yield CheckFinding("lag", CheckStatus.OK, found)
+            yield CheckFinding("lag", OK, found)
 
 
 async def _publishers(settings: KafkaSettings, _admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     try:
         records, ends = await read(settings, settings.topic("events"), most=LATEST)
     except _REFUSED as error:
-        yield CheckFinding(_PUBLISHERS, CheckStatus.SKIPPED, f"the latest events cannot be read: {_message(error)}")
+        yield CheckFinding(_PUBLISHERS, SKIPPED, f"the latest events cannot be read: {_message(error)}")
         return
-    yield publisher_finding(records, len(ends), time.time() * 1000)
+    for finding in publisher_findings(records, len(ends), time.time() * 1000):
+        yield finding
 
 
-def publisher_finding(records: Sequence[StoredRecord], partitions: int, now_ms: float) -> CheckFinding:
-    """Finding whether publishers key and stamp their events rightly, from the latest records of `events`."""
+def publisher_findings(records: Sequence[StoredRecord], partitions: int, now_ms: float) -> Iterator[CheckFinding]:
+    """Findings whether publishers key and stamp their events rightly, from the latest records of `events`."""
     kinds: Counter[str] = Counter()
     examples: dict[str, StoredRecord] = {}
     for record in records:
@@ -347,27 +328,25 @@ def publisher_finding(records: Sequence[StoredRecord], partitions: int, now_ms: 
             examples[kind] = record
     if kinds[OTHER_PARTITIONER] == len(records):
         del kinds[OTHER_PARTITIONER]  # all use the same one
-    ahead = max((record.timestamp - now_ms for record in records), default=0.0) / 1000
-    if kinds.total():
-        ((kind, count),) = kinds.most_common(1)
+    wrong = [(kind, count) for kind, count in kinds.most_common() if count]
+    latest = f"the latest {len(records):,} events"
+    for kind, count in wrong:
         what, _, remedy = MISTAKES[kind].rpartition(": ")
-        found = (
-            f"of the latest {len(records):,} events {count:,} are keyed wrongly; the one at {examples[kind].ref} {what}"
-        )
-        return CheckFinding(_PUBLISHERS, CheckStatus.FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
+        found = f"of {latest} {count:,} are keyed wrongly; the one at {examples[kind].ref} {what}"
+        yield CheckFinding(_PUBLISHERS, FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
+    ahead = max((record.timestamp - now_ms for record in records), default=0.0) / 1000
     if ahead > MAX_SKEW_S:
         found = f"an event is stamped {ahead:,.0f} s ahead of this machine's clock"
-        return CheckFinding(_PUBLISHERS, CheckStatus.FIX, found, "synchronise the publishers' clocks (NTP)")
-    return CheckFinding(
-        _PUBLISHERS, CheckStatus.OK, f"the latest {len(records):,} events are keyed and stamped rightly"
-    )
+        yield CheckFinding(_PUBLISHERS, FIX, found, "synchronise the publishers' clocks (NTP)")
+    elif not wrong:
+        yield CheckFinding(_PUBLISHERS, OK, f"{latest} are keyed and stamped rightly")
 
 
 async def _rules(settings: KafkaSettings, _admin: Any, _role: TopicRole) -> AsyncIterator[CheckFinding]:
     try:
         records, _ = await read(settings, settings.topic(RULES_TOPIC))
     except _REFUSED as error:
-        yield CheckFinding(_RULES, CheckStatus.SKIPPED, f"it is not known which rules are used: {_message(error)}")
+        yield CheckFinding(_RULES, SKIPPED, f"it is not known which rules are used: {_message(error)}")
         return
     yield rules_finding(records)
 
@@ -376,25 +355,21 @@ def rules_finding(records: Iterable[StoredRecord]) -> CheckFinding:
     """Finding whether all partitions use the same rules, from the records of `rules` in log order."""
     latest = {record.key: record.value for record in records if record.value is not None}
     if not latest:
-        return CheckFinding(_RULES, CheckStatus.SKIPPED, "no worker has folded anything yet")
+        return CheckFinding(_RULES, SKIPPED, "no worker has folded anything yet")
     try:
         names = {place: fingerprint(rules_in_force(value)) for place, value in latest.items()}
     except msgspec.ValidationError as error:
-        return CheckFinding(_RULES, CheckStatus.SKIPPED, f"another version wrote them: {_message(error)}")
+        return CheckFinding(_RULES, SKIPPED, f"another version wrote them: {_message(error)}")
     by_name: dict[str, list[str]] = {}
     for place, name in sorted(names.items()):
         by_name.setdefault(name, []).append(place)
     if len(by_name) == 1:
-        return CheckFinding(
-            _RULES, CheckStatus.OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})"
-        )
+        return CheckFinding(_RULES, OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})")
     found = "; ".join(
         f"{name}: {', '.join(places[:SHOWN])}{', …' if len(places) > SHOWN else ''}" for name, places in by_name.items()
     )
     advice = "give every worker the same files and TRUSTFOLD_* variables, and restart those with other ones"
-    return CheckFinding(
-        _RULES, CheckStatus.FIX, f"partitions are folded by {len(by_name)} different rules ({found})", advice
-    )
+    return CheckFinding(_RULES, FIX, f"partitions are folded by {len(by_name)} different rules ({found})", advice)
 
 
 def _message(error: BaseException) -> str:

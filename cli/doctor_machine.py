@@ -55,6 +55,9 @@ class CheckStatus(StrEnum):
     FIX = "fix"
 
 
+OK, NOTE, SKIPPED, FIX = CheckStatus
+
+
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
     """The outcome of one check."""
@@ -90,72 +93,58 @@ def _versions() -> Iterator[CheckFinding]:
         except PackageNotFoundError:
             missing.add(extra)
     ours = [f"trustfold {__version__}", f"Python {platform.python_version()}", *found]
-    yield CheckFinding("versions", CheckStatus.OK, ", ".join(ours))
+    yield CheckFinding("versions", OK, ", ".join(ours))
     if missing:
         names = ",".join(sorted(missing))
-        yield CheckFinding(
-            "extras", CheckStatus.NOTE, f"incomplete: {names}", f"pip install 'trustfold[{names}]' if wanted"
-        )
+        yield CheckFinding("extras", NOTE, f"incomplete: {names}", f"pip install 'trustfold[{names}]' if wanted")
 
 
 def _variables() -> Iterator[CheckFinding]:
     given = sorted(name for name in os.environ if name.startswith("TRUSTFOLD_"))
     unknown = [name for name in given if name not in KNOWN_VARIABLES]
-    yield CheckFinding(
-        "environment", CheckStatus.OK, ", ".join(name for name in given if name not in unknown) or "nothing is set"
-    )
+    yield CheckFinding("environment", OK, ", ".join(name for name in given if name not in unknown) or "nothing is set")
     for name in unknown:
         near = get_close_matches(name, KNOWN_VARIABLES, n=1, cutoff=0.8)
         advice = f"did you mean {near[0]}?" if near else "docs/operating.md lists every variable"
-        yield CheckFinding("environment", CheckStatus.NOTE, f"{name} is set, but no setting has that name", advice)
+        yield CheckFinding("environment", NOTE, f"{name} is set, but no setting has that name", advice)
 
 
 def _file(check: str, variable: str, path: Path | None, load: Callable[[Path], object]) -> CheckFinding:
     if path is None:
-        return CheckFinding(check, CheckStatus.SKIPPED, f"no file is named ({variable}): defaults apply")
+        return CheckFinding(check, SKIPPED, f"no file is named ({variable}): defaults apply")
     try:
         load(path)
     except TrustfoldError as error:
-        return CheckFinding(check, CheckStatus.FIX, str(error), f"correct the file, or change {variable}")
-    return CheckFinding(check, CheckStatus.OK, f"{path} loads")
+        return CheckFinding(check, FIX, str(error), f"correct the file, or change {variable}")
+    return CheckFinding(check, OK, f"{path} loads")
 
 
 def _environment_rules(settings: EnvironmentSettings) -> CheckFinding:
     try:
         settings.environment()
     except ConfigError as error:
-        return CheckFinding("settings", CheckStatus.FIX, str(error), "correct that variable")
+        return CheckFinding("settings", FIX, str(error), "correct that variable")
     if not settings.enabled:
-        return CheckFinding(
-            "settings", CheckStatus.NOTE, settings.switched_off, "unset TRUSTFOLD_ENABLED to enable decisions"
-        )
-    return CheckFinding("settings", CheckStatus.OK, "the environment's settings are valid")
+        return CheckFinding("settings", NOTE, settings.switched_off, "unset TRUSTFOLD_ENABLED to enable decisions")
+    return CheckFinding("settings", OK, "the environment's settings are valid")
 
 
 def _store(path: Path) -> CheckFinding:
     if not path.exists():
         place = disk("store", path, "TRUSTFOLD_DB")
-        if place.status is not CheckStatus.OK:
+        if place.status is not OK:
             return place
-        return CheckFinding("store", CheckStatus.SKIPPED, f"{path} does not exist yet; `trustfold up` creates it")
+        return CheckFinding("store", SKIPPED, f"{path} does not exist yet; `trustfold up` creates it")
     try:
         with closing(StoreViews.open(path)) as views:
             fault = views.noted("rules_fault")
             outputs = views.next_offset() - 1
     except TrustfoldError as error:
-        return CheckFinding(
-            "store", CheckStatus.FIX, str(error), "see the message, or name another store (TRUSTFOLD_DB)"
-        )
+        return CheckFinding("store", FIX, str(error), "see the message, or name another store (TRUSTFOLD_DB)")
     if fault:
-        return CheckFinding(
-            "store", CheckStatus.FIX, f"{path}: the rules in force are older: {fault}", "correct the rules file"
-        )
+        return CheckFinding("store", FIX, f"{path}: the rules in force are older: {fault}", "correct the rules file")
     place = disk("store", path, "TRUSTFOLD_DB")
-    return (
-        place
-        if place.status is not CheckStatus.OK
-        else CheckFinding("store", CheckStatus.OK, f"{outputs:,} outputs; {place.found}")
-    )
+    return place if place.status is not OK else CheckFinding("store", OK, f"{outputs:,} outputs; {place.found}")
 
 
 def _history(path: Path) -> CheckFinding:
@@ -164,21 +153,19 @@ def _history(path: Path) -> CheckFinding:
 
         address = address_of(path)
     except ImportError as missing:
-        return CheckFinding("history", CheckStatus.SKIPPED, f"DuckDB is not installed here ({missing})")
+        return CheckFinding("history", SKIPPED, f"DuckDB is not installed here ({missing})")
     except ConfigError as fault:
-        return CheckFinding("history", CheckStatus.FIX, str(fault), "name a directory or a store (TRUSTFOLD_HISTORY)")
+        return CheckFinding("history", FIX, str(fault), "name a directory or a store (TRUSTFOLD_HISTORY)")
     if address is not None:
         found = f"{address} is an object store: `history`, `report`, `sql` and `whatif` read it"
-        return CheckFinding("history", CheckStatus.NOTE, found, "`record`, `up` and `web` need a local directory")
+        return CheckFinding("history", NOTE, found, "`record`, `up` and `web` need a local directory")
     if not path.exists():
         place = disk("history", path, "TRUSTFOLD_HISTORY")
-        if place.status is not CheckStatus.OK:
+        if place.status is not OK:
             return place
-        return CheckFinding("history", CheckStatus.SKIPPED, f"{path} does not exist yet; `trustfold record` creates it")
+        return CheckFinding("history", SKIPPED, f"{path} does not exist yet; `trustfold record` creates it")
     if not path.is_dir():
-        return CheckFinding(
-            "history", CheckStatus.FIX, f"{path} is not a directory", "name a directory (TRUSTFOLD_HISTORY)"
-        )
+        return CheckFinding("history", FIX, f"{path} is not a directory", "name a directory (TRUSTFOLD_HISTORY)")
     return disk("history", path, "TRUSTFOLD_HISTORY")
 
 
@@ -188,22 +175,20 @@ def _server(settings: EnvironmentSettings) -> CheckFinding:
         service = UserService()
         if (running := service.running()) is None:
             return CheckFinding(
-                "server", CheckStatus.SKIPPED, "no running `up` is named (TRUSTFOLD_URL), and this user's does not run"
+                "server", SKIPPED, "no running `up` is named (TRUSTFOLD_URL), and this user's does not run"
             )
         url, token, own = running[1], service.token, "this user's, "
     try:
         target = HttpTarget(url, TargetRights(token))
         overview, unheard = target.overview(), target.webhook_fault()
     except TrustfoldError as error:
-        return CheckFinding(
-            "server", CheckStatus.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN"
-        )
+        return CheckFinding("server", FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
     if overview.fault:
-        return CheckFinding("server", CheckStatus.FIX, f"{url} uses older rules: {overview.fault}", "correct the file")
+        return CheckFinding("server", FIX, f"{url} uses older rules: {overview.fault}", "correct the file")
     if unheard:
         found = f"{url} tells nobody of incidents, its webhook did not accept the latest notice: {unheard}"
-        return CheckFinding("server", CheckStatus.FIX, found, "see to the receiver, or correct its TRUSTFOLD_WEBHOOK")
-    return CheckFinding("server", CheckStatus.OK, f"{own}{url} answers; {counted(len(overview.states), 'key')}")
+        return CheckFinding("server", FIX, found, "see to the receiver, or correct its TRUSTFOLD_WEBHOOK")
+    return CheckFinding("server", OK, f"{own}{url} answers; {counted(len(overview.states), 'key')}")
 
 
 def _hooks() -> Iterator[CheckFinding]:
@@ -211,49 +196,45 @@ def _hooks() -> Iterator[CheckFinding]:
     service = UserService()
     connections = ConnectionFile(service.home).faults()
     if not connections:
-        yield CheckFinding("agent hooks", CheckStatus.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
+        yield CheckFinding("agent hooks", SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
         return
     found = service.running()
     reporting: dict[str, dict[str, object]] = {}
     faults: dict[str, int] = {}
     if found is None:
-        yield CheckFinding(
-            "agent hooks", CheckStatus.FIX, "the server they call does not answer", "trustfold up --detach"
-        )
+        yield CheckFinding("agent hooks", FIX, "the server they call does not answer", "trustfold up --detach")
     else:
         try:
             report = HttpTarget(found[1], TargetRights(service.token)).hooks()
             reporting, faults = report.agents, report.faults
         except TrustfoldError as error:
-            yield CheckFinding("agent hooks", CheckStatus.FIX, str(error), "trustfold up --stop; trustfold up --detach")
+            yield CheckFinding("agent hooks", FIX, str(error), "trustfold up --stop; trustfold up --detach")
         if not service.socket.is_socket():
             yield CheckFinding(
-                "agent hooks", CheckStatus.FIX, f"the server has no socket for them at {service.socket}",
+                "agent hooks", FIX, f"the server has no socket for them at {service.socket}",
                 f"chmod 700 {shlex.quote(str(service.home))}; trustfold up --stop; trustfold up --detach",
             )  # fmt: skip
     if late := service.latest_timeout():
         yield CheckFinding(
-            "agent hooks", CheckStatus.NOTE, f"at {late} one had no answer within {ANSWER_S:g} s: agents went on "
+            "agent hooks", NOTE, f"at {late} one had no answer within {ANSWER_S:g} s: agents went on "
             f"without trustfold, and their hooks did not ask it for {PAUSE_S:.0f} s",
         )  # fmt: skip
     if faults:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(faults.items()))
         yield CheckFinding(
-            "agent hooks", CheckStatus.NOTE, f"not evaluated, and so let pass, since the server started: {reasons} "
+            "agent hooks", NOTE, f"not evaluated, and so let pass, since the server started: {reasons} "
             f"(too_large: more than {MAX_READ_BYTES >> 20} MiB, or too many names)",
         )  # fmt: skip
     for agent, file, fault in connections:
         count = reporting.get(agent, {}).get("hooks", 0)
         if fault:
             yield CheckFinding(
-                "agent hooks", CheckStatus.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
+                "agent hooks", FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
             )
         else:
-            yield CheckFinding(
-                "agent hooks", CheckStatus.OK, f"{agent}: {file}; {count} received since the server started"
-            )
+            yield CheckFinding("agent hooks", OK, f"{agent}: {file}; {count} received since the server started")
             if twice := double_count_warning(agent):
-                yield CheckFinding("agent hooks", CheckStatus.NOTE, twice)
+                yield CheckFinding("agent hooks", NOTE, twice)
 
 
 def disk(check: str, path: Path, variable: str) -> CheckFinding:
@@ -265,19 +246,17 @@ def disk(check: str, path: Path, variable: str) -> CheckFinding:
     directory = place if place.is_dir() else place.parent
     if is_read_only(place):
         found = f"{path} cannot be written: the file system of {directory} is mounted read-only"
-        return CheckFinding(check, CheckStatus.FIX, found, f"mount it for writing, or name another place ({variable})")
+        return CheckFinding(check, FIX, found, f"mount it for writing, or name another place ({variable})")
     for one in (place, directory):
         if not os.access(one, os.W_OK):
             found = f"{path} cannot be written: this user may not write {one}"
-            return CheckFinding(
-                check, CheckStatus.FIX, found, f"give this user the right, or name another place ({variable})"
-            )
+            return CheckFinding(check, FIX, found, f"give this user the right, or name another place ({variable})")
     total, _, free = shutil.disk_usage(directory)
     found = f"{path}: {_size(free)} free of {_size(total)}"
     if free < LOW_BYTES or free < total * LOW_SHARE:
         advice = f"free some space in {directory}: a full disk stops all writing; or name another place ({variable})"
-        return CheckFinding(check, CheckStatus.FIX, f"{found}: the disk is {'nearly ' if free else ''}full", advice)
-    return CheckFinding(check, CheckStatus.OK, found)
+        return CheckFinding(check, FIX, f"{found}: the disk is {'nearly ' if free else ''}full", advice)
+    return CheckFinding(check, OK, found)
 
 
 def _size(number: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ..config import DEFAULT_HISTORY, EnvironmentSettings
-from ..errors import ConfigError, NotInstalled
+from ..errors import ConfigError
 from ..history.files import places_of
 from ..history.filters import EVERYTHING, HistoryFilters, moment_of, span_of
 from .options import json_option
@@ -108,13 +108,10 @@ def open_history(
     """Open the catalogue of one or several histories, for any query or one; without any, of the configured one.
 
     Raises:
-        NotInstalled: DuckDB is missing.
         ConfigError: nothing is recorded there.
     """
-    try:
-        from ..history.catalogue import connect
-    except ImportError as missing:
-        raise NotInstalled("the history", missing) from missing
+    from ..history.catalogue import connect
+
     return connect(roots or usual_places(), filters=filters, query=query)
 
 
@@ -127,8 +124,8 @@ def open_history(
 def history(*, question: str, chosen: HistoryChoice, span: str | None, limit: int, as_json: bool) -> None:
     """Answer a QUESTION about the recorded past; without one, show the latest decisions.
 
-    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
-    recovery, breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
+    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, reclassified,
+    failures, recovery, breakers, states, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
     `compare` shows this period against the one before: new failures, tools and models that got worse or better.
     For your own questions: `trustfold sql`.
     """

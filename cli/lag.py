@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from rich.table import Table
 
-from ..history.parquet import RECORDED_TOPICS
 from ..schemas.topics import TOPICS
 from .clients.kafka_log import KafkaSettings, run
 from .options import bootstrap_option, json_option
@@ -82,7 +81,7 @@ async def group_lags(settings: KafkaSettings, recorder: str | None = None) -> li
     found = [GroupLag("worker", settings.app_id, await lag_of(settings, settings.app_id, sources))]
     group = recorder or f"{settings.app_id}-history"
     if recorder or await offsets_of(settings, group):
-        topics = [settings.topic(name) for name in RECORDED_TOPICS]
+        topics = [settings.topic(name) for name in TOPICS]
         found.append(GroupLag("recorder", group, await lag_of(settings, group, topics)))
     return found
 

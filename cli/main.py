@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..errors import TrustfoldError
+from ..errors import EXTRAS, NotInstalled, TrustfoldError
 from .interrupts import interrupts_postponed, obey_interrupts
 from .render import (
     EXIT_CODES_HELP,
@@ -143,6 +143,11 @@ class RootGroup(LazyGroup):
         prepare_streams()
         try:
             return super().main(*args, **kwargs)
+        except ImportError as missing:
+            if (missing.name or "").partition(".")[0] not in EXTRAS:
+                raise
+            error_line(str(NotInstalled("what this command needs", missing)))
+            sys.exit(ExitCode.USAGE)
         except OSError as error:
             if not output_is_full(error):
                 raise

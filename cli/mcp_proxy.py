@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..config import EnvironmentSettings
-from ..errors import ConfigError, NotInstalled
+from ..errors import ConfigError
 from .render import note
 from .service import UserService
 
@@ -49,10 +49,8 @@ def mcp_proxy(
     if bool(command) == bool(server):
         raise click.UsageError("give the server's COMMAND after --, or its address with --server")
     if server:
-        try:
-            from ..integrations.mcp_http import remote
-        except ImportError as missing:
-            raise NotInstalled("the client of servers at an address", missing) from missing
+        from ..integrations.mcp_http import remote
+
         try:
             opened = remote(server, environment_headers(headers))
         except ValueError as error:

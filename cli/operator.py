@@ -67,8 +67,8 @@ class OrderOptions(NamedTuple):
         """Fields of each command about the trust of states."""
         return [self.fields(name, workspace) for workspace, name in trust_subjects(states, key)]
 
-    def send(self, commands: Sequence[Command], *, otherwise: str = "no state changed") -> None:
-        """Send commands and print the resulting decisions, or `otherwise` if there are none."""
+    def send(self, commands: Sequence[Command], *, otherwise: str = "no state changed", done: str = "") -> None:
+        """Send commands and print the resulting decisions, or `otherwise` if there are none, and what is done."""
         decisions = self.target.order(commands)
         if self.as_json:
             write_json({"sent": len(commands), "decisions": decisions and [one.record for one in decisions]})
@@ -78,8 +78,8 @@ class OrderOptions(NamedTuple):
             return
         for decision in decisions:
             echo(f"{decision.line.mark} {decision.line.what}: {decision.line.why}")
-        if not decisions:
-            note(otherwise)
+        if done or not decisions:
+            note(done or otherwise)
 
 
 def _refuse_empty(_context: click.Context, _argument: click.Parameter, name: str) -> str:
@@ -203,7 +203,7 @@ def acknowledge(*, key: str, order: OrderOptions) -> None:
     fields = order.fields(subject, where or None)
     order.send(
         [IncidentAcknowledge(**fields, severity=PatternSeverity(one["severity"]))],
-        otherwise=f"{one['subject']} is acknowledged: it stands below the others until it is over or gets more severe",
+        done=f"{one['subject']} is acknowledged: it stands below the others until it is over or gets more severe",
     )
 
 

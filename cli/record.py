@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import DEFAULT_HISTORY, EnvironmentSettings
-from ..errors import ConfigError, NotInstalled, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 from ..history.files import place_of
 from .options import bootstrap_option, store_option
 from .render import ExitCode, error_line, note
@@ -102,10 +102,8 @@ def record(  # noqa: PLR0913 - options of a command
 
 def open_recorder(root: Path, flush_s: float = 30.0) -> PartitionRecorder:
     """Open a recorder that writes into a directory."""
-    try:
-        from ..history.recorder import PartitionRecorder
-    except ImportError as missing:
-        raise NotInstalled("the history", missing) from missing
+    from ..history.recorder import PartitionRecorder
+
     return PartitionRecorder(root, flush_s=flush_s)
 
 

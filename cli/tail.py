@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ..ingest.growing_files import FileFollower
 
 LOOK_S = 1.0  # Seconds between two polls of the files
+TELL_S = 3.0  # Seconds without an answer after which the first attempt says what it waits for
 LONGEST_WAIT_S = 30.0  # Longest pause in seconds between two attempts to publish while the target does not answer
 
 
@@ -96,11 +98,18 @@ def places_file(where: str, paths: Sequence[Path]) -> Path:
 def _follow(logs: FileFollower, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
     """Publish new events, once or forever; count those published, refused and left out."""
     sent = refused = left_out = 0
-    announced = False
+    announced = answered = False
     while True:
         for path, events in logs.news():
             hidden = [redact_record(event) for event in events]
-            outcome = publish(hidden) if once else _publish_with_retries(publish, hidden, begun=sent > 0)
+            waits = Timer(TELL_S, note, [f"no answer from {where} yet; waiting"])
+            if not answered:
+                waits.start()
+            try:
+                outcome = publish(hidden) if once else _publish_with_retries(publish, hidden, begun=sent > 0)
+            finally:
+                waits.cancel()
+            answered = True
             if outcome.left_out and not left_out and not once:
                 note(f"{path}: left out, as hooks already report its session")
             sent += len(events) - sum(outcome)

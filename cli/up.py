@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, EnvironmentSettings
-from ..errors import ConfigError, NotInstalled
+from ..errors import ConfigError
 from ..guard.backends.engine_process import running_at
 from ..history.files import place_of, store_source
 from ..streams.embedded.engine import EmbeddedEngine
@@ -75,16 +75,14 @@ def up(  # noqa: PLR0913 - each is an option of its own
         others = (store, host, rules_file, policies_file, allow_local_orders, history is not None, detach and stop)
         _in_background(port, stop=stop, others=any(others) or (stop and port is not None))
         return
-    try:
-        from ..streams.embedded.publishers import read_publishers
-        from ..streams.embedded.roles import check_exposure
-        from ..streams.embedded.serve import address_of, private_socket, serve
-        from ..streams.embedded.server import make_app
-        from ..streams.embedded.sign_in import RoleTokens
-        from ..web.routes import more_routes
-        from ..web.webhook import webhook_of
-    except ImportError as missing:
-        raise NotInstalled("the server", missing) from missing
+    from ..streams.embedded.publishers import read_publishers
+    from ..streams.embedded.roles import check_exposure
+    from ..streams.embedded.serve import address_of, private_socket, serve
+    from ..streams.embedded.server import make_app
+    from ..streams.embedded.sign_in import RoleTokens
+    from ..web.routes import more_routes
+    from ..web.webhook import webhook_of
+
     temporary = _temporary_folder(settings := EnvironmentSettings.from_env(), store)
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
@@ -146,12 +144,17 @@ def _listening_engine(
 ) -> tuple[socket.socket, EmbeddedEngine]:
     """Listen, then open or create the store: who cannot listen leaves no empty store behind."""
     from ..streams.embedded.serve import listen
+    from .service import UserService
 
     try:
         listener = listen(host, port)
     except ConfigError:
         if (found := running_at(path)) is not None:
             raise StoreLocked(path, str(found[0]), found[1]) from None
+        if (own := UserService().running()) is not None and own[1].endswith(f":{port}"):
+            raise ConfigError(
+                f"this user's server runs at {own[1]}; `trustfold up --stop` stops it, --port chooses another port"
+            ) from None
         raise
     try:
         return listener, EmbeddedEngine.open(path, rules, environment)

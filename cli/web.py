@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..config import DEFAULT_HISTORY, EnvironmentSettings
-from ..errors import ConfigError, NotInstalled
+from ..errors import ConfigError
 from .options import bootstrap_option, listen_options
 from .render import ExitCode, note
 
@@ -48,16 +48,14 @@ def web(
     pages show the age of their data. Orders go to the `commands` topic. It needs the dashboard's rights on the brokers
     (`trustfold topics acls --dashboard`).
     """
-    try:
-        from ..streams.embedded.roles import check_exposure
-        from ..streams.embedded.serve import address_of, listen, serve
-        from ..streams.embedded.sign_in import RoleTokens
-        from ..streams.kafka.kafka_settings import KafkaSettings
-        from ..web.dashboard.kafka_source import KafkaSource
-        from ..web.routes import kafka_app
-        from ..web.webhook import webhook_of
-    except ImportError as missing:
-        raise NotInstalled("the dashboard over Kafka", missing) from missing
+    from ..streams.embedded.roles import check_exposure
+    from ..streams.embedded.serve import address_of, listen, serve
+    from ..streams.embedded.sign_in import RoleTokens
+    from ..streams.kafka.kafka_settings import KafkaSettings
+    from ..web.dashboard.kafka_source import KafkaSource
+    from ..web.routes import kafka_app
+    from ..web.webhook import webhook_of
+
     ours = EnvironmentSettings.from_env()
     kafka = KafkaSettings.from_env(bootstrap=bootstrap)
     recorded = Path(history) if history else ours.history

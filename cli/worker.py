@@ -8,19 +8,15 @@ from dataclasses import asdict
 import click
 
 from ..config import EnvironmentSettings
-from ..errors import ConfigError, NotInstalled
+from ..errors import ConfigError
 from ..projections.rule_source import RuleSource
+from ..streams.kafka.acls import RolePrincipals, acls
+from ..streams.kafka.kafka_settings import KafkaSettings
+from ..streams.kafka.topics import TopicDifference, create_topics, find_differences, keep_events, refuse_hidden
+from ..streams.kafka.worker import run_worker
 from .clients.kafka_log import reaching_kafka, run
 from .options import bootstrap_option, json_option, rules_options
 from .render import note, note_any, write_json
-
-try:
-    from ..streams.kafka.acls import RolePrincipals, acls
-    from ..streams.kafka.kafka_settings import KafkaSettings
-    from ..streams.kafka.topics import TopicDifference, create_topics, find_differences, keep_events, refuse_hidden
-    from ..streams.kafka.worker import run_worker
-except ImportError as missing:
-    raise NotInstalled("Kafka", missing) from missing
 
 _bootstrap = bootstrap_option("default: localhost:9092")
 

@@ -118,7 +118,8 @@ class ToolGuard(CheckMixin, ReportMixin):
             metrics=self.metrics,
             tracing=GuardTracing(enabled=settings.tracing),
         )
-        self._flow = CallFlow(services, self._coalescer, AttemptRunner(services, parts.get("draw") or random.uniform))
+        attempts = AttemptRunner(services, parts.get("draw") or random.uniform)
+        self._flow = CallFlow(services, self._coalescer, attempts, self._trust)
         self.permission = parts.get("permission")
         FORK_AWARE.add(self)
 
@@ -241,7 +242,7 @@ class ToolGuard(CheckMixin, ReportMixin):
         """Connect the backend and a shared dedupe store, and bind the guard to this loop."""
         self.home = asyncio.get_running_loop()
         if isinstance(self.store, FallbackDedupeStore):
-            await self.store.connect()
+            await self.store.circuit.connect()
         await self.backend.start(wait_s)
 
     # --- what it knows --------------------------------------------------------------------------------------------
@@ -272,12 +273,12 @@ class ToolGuard(CheckMixin, ReportMixin):
     @property
     def permission(self) -> PermissionWrapper | None:
         """The platform's permission plugin, wrapped; assign a plain plugin, or None to remove it."""
-        return self._flow.permission
+        return self._flow.approval.permission
 
     @permission.setter
     def permission(self, plugin: Any) -> None:
         wrapped = plugin if plugin is None or isinstance(plugin, PermissionWrapper) else PermissionWrapper(plugin, self)
-        self._flow.permission = wrapped
+        self._flow.approval.permission = wrapped
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -407,13 +408,8 @@ class ToolGuard(CheckMixin, ReportMixin):
             return self._reject(rejected, tool_name, session_id, session)
         if session is not None and call.recursion_depth:
             session.begin_limits()
-        return await self._flow.run(
-            call,
-            function,
-            spending=session.spending if session is not None else None,
-            trust=self._trust,
-            runner=runner,
-        )
+        call.spending = session.spending if session is not None else None
+        return await self._flow.run(call, function, runner=runner)
 
     def _call_of(
         self,
@@ -513,7 +509,7 @@ class ToolGuard(CheckMixin, ReportMixin):
         function = self.tools.get(tool_name).function or ChangeSettlement
         call, function = self._call_of(tool_name, function, args or {}, session_id, session, options)
         key = self._coalescer.key_for(call, function)
-        return key is not None and await self._coalescer.settle(call, key, ChangeSettlement(outcome, output))
+        return key is not None and await self._coalescer.settler.settle(call, key, ChangeSettlement(outcome, output))
 
     async def call_resilient(
         self,
@@ -564,7 +560,7 @@ class ToolGuard(CheckMixin, ReportMixin):
 
     async def __aenter__(self) -> Self:
         if isinstance(self.store, FallbackDedupeStore):
-            await self.store.connect()
+            await self.store.circuit.connect()
         return self
 
     async def __aexit__(self, *_: object) -> None:

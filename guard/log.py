@@ -48,3 +48,8 @@ def log_call(level: int, event: str, call: GuardedCall, **fields: Any) -> None:
             correlationId=call.correlation_id,
             **fields,
         )
+
+
+def log_store_failure(call: GuardedCall, operation: str, error: BaseException) -> None:
+    """Log that the store of idempotency keys did not carry out an operation for a call."""
+    log_call(logging.ERROR, "dedupe_store_failed", call, operation=operation, errorCode=type(error).__name__)

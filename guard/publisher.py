@@ -172,13 +172,14 @@ class EventPublisher:
             **fields,
         )
 
-    def refused(self, call: GuardedCall, code: str, *, by_user: bool = False) -> None:
-        """Publish that the guard refused a call: neither success nor failure of the tool."""
+    def refused(self, call: GuardedCall, code: str) -> None:
+        """Publish that the guard, or whom it asked, refused a call: neither success nor failure of the tool."""
         if code == "circuit_open":
             self._publish_end(call, status=CallStatus.CIRCUIT_OPEN)
             return
-        kind = "DeniedByUser" if by_user else GUARD_REFUSAL
-        status = CallStatus.ERROR if by_user else CallStatus.CANCELLED
+        kind, status = GUARD_REFUSAL, CallStatus.CANCELLED
+        if code == "denied":
+            kind, status = "DeniedByUser", CallStatus.ERROR
         self._publish_end(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
 
     def _publish_end(self, call: GuardedCall, **fields: Any) -> None:

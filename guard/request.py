@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from .guarantees import GracefulDegradationPlan
+    from .guarantees import GracefulDegradationPlan, SpendingCounter
     from .idempotency.record import DedupeRecord
     from .tool_threads import FunctionOutcome
 
@@ -107,6 +107,7 @@ class GuardedCall(msgspec.Struct, eq=False):
     recursion_depth: int = 0
     turn_index: int | None = None
     scenario: str | None = None
+    spending: SpendingCounter | None = None  # what its session has spent; None: it has no limits
     notes: CallNotes = msgspec.field(default_factory=CallNotes)
     settled_scopes: list[str] = []
     shadow: bool = False

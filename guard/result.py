@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
+import msgspec
+
 from ..schemas.tool_envelopes import CacheHit, ResultError, ResultOutput, ResultStatus, RetryRecord, ToolResultEnvelope
 from .errors import CallNotPermitted, EnvelopeRejected, ToolFailed
 from .json_view import text_of
@@ -160,6 +162,12 @@ class ToolResult(Generic[T]):
 def refusal(code: str, message: str) -> ResultError:
     """Create an error of the guard: the tool was not called."""
     return ResultError(code=code, message=message, retriable=code in RETRIABLE, terminal=False)
+
+
+def deadline_passed(tool_name: str) -> ResultError:
+    """Create the error of a call whose deadline passed before it was made."""
+    message = f"the deadline of '{tool_name}' passed before it ran; it was not called"
+    return msgspec.structs.replace(refusal("deadline_exceeded", message), terminal=True)
 
 
 def told_to_model(code: str, message: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 _OUTCOME = """CASE WHEN status = 'lost' THEN 'lost' WHEN denied THEN 'denied' WHEN verdict = 'success' THEN 'succeeded'
     WHEN status = 'rejected' THEN 'rejected' WHEN verdict = 'failure' AND expected THEN 'answered'
     WHEN verdict = 'failure' THEN 'failed' WHEN from_cache THEN 'cached'
-    WHEN status = 'circuit_open' OR error_type = 'BlockedByGuard' THEN 'refused'
+    WHEN status = 'circuit_open' OR lower(replace(error_type, '_', '')) = 'blockedbyguard' THEN 'refused'
     ELSE 'cancelled' END"""
 
 _MAPPED = (

@@ -20,6 +20,8 @@ SHARES = frozenset("rate rate_low rate_high rate_before share share_low share_hi
 # Columns with differences of fractions, shown as percentage points
 DIFFERENCES = frozenset({"change", "change_low", "change_high"})
 
+LISTED = 8  # Maximum values of a list that are shown
+
 _NUMERIC = ' class="num"'
 
 
@@ -119,7 +121,8 @@ def text(value: Any) -> str:
     if isinstance(value, timedelta):
         return span(value)
     if isinstance(value, (list, tuple)):
-        return ", ".join(text(one) for one in value)
+        more = f" and {len(value) - LISTED:,} more" if len(value) > LISTED else ""
+        return ", ".join(text(one) for one in value[:LISTED]) + more
     return visible(str(value))
 
 

@@ -371,7 +371,11 @@ def words(name: str) -> str:
 
 
 def short(text: str, most: int = 27) -> str:
-    """A text cut in its middle to a maximum number of letters: names of models begin alike."""
+    """A text cut in its middle to a maximum number of letters: names of models begin alike.
+
+    A key of an MCP server's tool is shown without its server, which the tool's name says.
+    """
+    text = text.partition("|mcp_server=")[0]
     tail = max(most - 1, 1) // 2
     return text if len(text) <= most else f"{text[: max(most - 1, 1) - tail]}…{text[-tail:] if tail else ''}"
 

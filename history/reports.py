@@ -69,9 +69,8 @@ QUESTIONS: tuple[CatalogueQuestion, ...] = (
     CatalogueQuestion(
         "now",
         "What needs somebody now?",
-        "SELECT state, subject, cause, since, acknowledged, acknowledged_by, orders, sessions, sessions_hit, waiting, parts, workspace, last_news, changes_at, "
-        "(SELECT count(*) FILTER (state = 'unknown') FROM incidents) AS all_unknown, "
-        "(SELECT count(*) FILTER (state = 'abandoned') FROM incidents) AS all_abandoned FROM incidents WHERE needed LIMIT $limit",
+        "SELECT state, subject, cause, since, orders, sessions, sessions_hit, waiting, parts, workspace, last_news, changes_at, acknowledged, acknowledged_by, "
+        "(SELECT histogram(state) FROM incidents) AS all_states FROM incidents WHERE needed LIMIT $limit",
         reads="At the end of what is recorded, or of the chosen time; one row for each outage or session. What was removed or forced open by "
         "an operator is handled. `FROM incidents` has those that are unknown or abandoned, too.",
         empty="Nothing needs anybody: no key is blocked or escalated, no circuit is open, no session waits or is stuck.",

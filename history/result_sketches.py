@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from struct import pack
+from typing import Literal
 
 from msgspec import UNSET, Raw, structs
 
@@ -31,6 +32,12 @@ from ..schemas.result_sketch import LINE_BYTES, ReportedFailure, ResultSketch
 from ..schemas.vocabulary import CallStatus
 
 _NOTHING = ResultSketch()
+
+
+def _says(shown: ShownLines) -> Literal["nothing", "word", "error"] | None:
+    if shown.is_nothing():
+        return "nothing"
+    return "word" if shown.is_acknowledgement() else "error" if shown.tells_error() else None
 
 
 class ResultSketcher:
@@ -82,7 +89,7 @@ class ResultSketcher:
             sketch,
             text=shown.not_found() if sketch.size < MAX_HIDDEN_BYTES else "",
             answer=self._keyed(shown.answer()) if sketch.size <= MAX_ECHO_BYTES else 0,
-            says="nothing" if shown.is_nothing() else "word" if shown.is_acknowledgement() else None,
+            says=_says(shown),
         )
 
     def _line(self, line: int) -> int:

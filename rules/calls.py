@@ -84,7 +84,8 @@ class CallRules(RulesBase, kw_only=True, frozen=True):
 
     Attributes:
         overdue_after_ms: milliseconds after which an unfinished call is overdue for `stalled_call`, if its start has no
-            deadline. The call stays open and is not counted. Older files name it `deadline_ms`.
+            deadline and it does not wait for something. The call stays open and is not counted. Older files name it
+            `deadline_ms`.
         security_on_attempt: check commands of successful calls too; default: failed calls only.
         security_patterns: own regular expressions over the command or arguments of a call; a match is dangerous.
         risky_patterns: the same for risky commands, whose failure escalates a key and never blocks it.

@@ -51,7 +51,8 @@ class ResultSketch(msgspec.Struct, frozen=True, omit_defaults=True):
         lines: hashes of its lines, or those of the failure's message, without those that echo the request; of many a
             sample.
         answer: hash of these lines together, in any order; 0 without lines, and of a long result.
-        says: what it says: `empty` without text, `echo` of the request alone, that there is `nothing`, or one `word`.
+        says: what it says: `empty` without text, `echo` of the request alone, that there is `nothing`, one `word`, or
+            an `error`, although the call succeeded.
     """
 
     digest: Annotated[str, Meta(pattern="^(?:[0-9a-f]{16})?$")] = ""
@@ -60,4 +61,4 @@ class ResultSketch(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
     lines: Lines = b""
     answer: Answer = 0
-    says: Literal["empty", "echo", "nothing", "word"] | None = None
+    says: Literal["empty", "echo", "nothing", "word", "error"] | None = None

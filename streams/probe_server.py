@@ -110,7 +110,8 @@ def _handler(server: ProbeServer, *, local: bool) -> type[BaseHTTPRequestHandler
                 reason = probe.alive() if path == "/healthz" else probe.ready()
                 self._answer(503 if reason else 200, probe.body(reason), "application/json")
             else:
-                self._answer(404, b'{"status": "there are /healthz, /readyz and /metrics"}', "application/json")
+                known = b"there are /healthz, /readyz and, with the extra `metrics`, /metrics"
+                self._answer(404, b'{"status": "%s"}' % known, "application/json")
 
         def _answer(self, code: int, content: bytes, kind: str) -> None:
             self.send_response(code)

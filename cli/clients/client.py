@@ -13,7 +13,7 @@ import msgspec
 
 from ... import __version__
 from ...config import INSTALLATION
-from ...errors import TrustfoldError
+from ...errors import ConfigError, TrustfoldError
 from ...rules.levels import Levels
 from ...rules.rules import RuleSet
 from ...schemas.commands import Command
@@ -74,8 +74,10 @@ class ServerInfo(NamedTuple):
 
     def named(self, session: str) -> str:
         """Id of the session that a user names: for `last` the one heard last, and of a sub-agent that of its parent."""
-        if session != LAST or not self.paused:
+        if session != LAST:
             return session
+        if not self.paused:
+            raise ConfigError("no session of a connected agent yet; `trustfold doctor` shows whether hooks arrive")
         latest = next(reversed(self.paused))
         parent = latest.partition("/")[0]
         return parent if parent in self.paused else latest
@@ -127,8 +129,8 @@ class SettingsOwner(NamedTuple):
     session: str = ""
 
 
-class KnownSettings(NamedTuple):
-    """Settings read from a target."""
+class KnownSettings(msgspec.Struct, frozen=True, rename={"base": "rules", "fault": "rules_fault"}):
+    """Settings read from a target; as JSON, the answer of a server."""
 
     base: RuleSet  # rules that the levels override
     levels: Levels  # the settings of each level
@@ -136,8 +138,8 @@ class KnownSettings(NamedTuple):
     fault: str | None = None  # why the newest rules file is not used; None if it is
 
 
-class ReloadResult(NamedTuple):
-    """Result of reloading rules and policies."""
+class ReloadResult(msgspec.Struct, frozen=True, rename={"taken": "reloaded", "fault": "rules_fault"}):
+    """Result of reloading rules and policies; as JSON, the answer of a server."""
 
     taken: bool  # whether they are in force now
     files: list[str]  # names of the files read
@@ -161,8 +163,8 @@ class ListedLetter(NamedTuple):
     state: LetterState = LetterState.OPEN  # whether it has been republished
 
 
-class RepublishResult(NamedTuple):
-    """Result of republishing records."""
+class RepublishResult(msgspec.Struct, frozen=True, rename={"sent": "republished", "failed": "dead_letters"}):
+    """Result of republishing records; as JSON, the answer of a server."""
 
     sent: int  # number of records sent
     failed: int | None = None  # number of those that became dead letters again; None if not known yet

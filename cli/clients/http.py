@@ -14,13 +14,11 @@ from ...errors import TargetUnreachable, TookTooLong, TrustfoldError
 from ...guard.backends.engine_client import EngineClient, EngineRefused, Method
 from ...guard.backends.engine_process import ANSWER_S
 from ...projections.incidents import ranked
-from ...rules.levels import SettingLevel
-from ...rules.rules import RuleSet
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.session_timeline import SessionTimeline
-from ...schemas.settings import SettingsChanged, SettingsOverrides
+from ...schemas.settings import SettingsChanged
 from .client import (
     NO_RIGHTS,
     DecisionRecord,
@@ -60,40 +58,12 @@ class PublishAnswer(msgspec.Struct):
     accepted: int
     dead_letters: int
     faults: list[_RecordFault] = []
+    decisions: list[Record] = []  # of orders: what they caused
 
     @property
     def fault(self) -> _RecordFault:
         """First reason."""
         return next(iter(self.faults), _RecordFault("", "it gave no reason; `trustfold dead-letters list` may"))
-
-
-class _OrderAnswer(PublishAnswer, kw_only=True):
-    """Answer to orders, with the decisions they caused."""
-
-    decisions: list[Record]
-
-
-class _SettingsAnswer(msgspec.Struct):
-    """Settings of each level, and the rules that they override."""
-
-    levels: dict[SettingLevel, SettingsOverrides]
-    rules: RuleSet
-    rules_fault: str | None
-
-
-class _ReloadAnswer(msgspec.Struct):
-    """Answer to a reload; see `ReloadResult`."""
-
-    reloaded: bool
-    files: list[str]
-    rules_fault: str | None
-
-
-class _RepublishAnswer(msgspec.Struct):
-    """Answer to republishing: number of records, and of those that became dead letters again."""
-
-    republished: int
-    dead_letters: int
 
 
 class HookReport(msgspec.Struct):
@@ -172,15 +142,14 @@ class HttpTarget:
     def order(self, commands: Sequence[Command]) -> list[DecisionRecord]:
         """Send commands; returns the decisions they caused."""
         self._rights.check_order()
-        answer = self._post(_OrderAnswer, "/v1/commands", b"\n".join(encode(command) for command in commands))
+        answer = self._post(PublishAnswer, "/v1/commands", b"\n".join(encode(command) for command in commands))
         if answer.dead_letters:
             raise TrustfoldError(f"{self.name} did not take the order: {answer.fault.message}")
         return decision_records(answer.decisions)
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
-        known = self._as(_SettingsAnswer, self._json("GET", f"/v1/settings?{urlencode(who._asdict())}"))
-        return KnownSettings(known.rules, known.levels, fault=known.rules_fault)
+        return self._as(KnownSettings, self._json("GET", f"/v1/settings?{urlencode(who._asdict())}"))
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Replace the settings of scopes."""
@@ -200,8 +169,7 @@ class HttpTarget:
     def reload(self) -> ReloadResult:
         """Make the server reload its rules and policies."""
         self._rights.check_order()
-        done = self._post(_ReloadAnswer, "/v1/reload", b"")
-        return ReloadResult(done.reloaded, done.files, done.rules_fault)
+        return self._post(ReloadResult, "/v1/reload", b"")
 
     def dead_letters(self, *, everything: bool) -> list[ListedLetter]:
         """Dead letters, oldest first."""
@@ -216,8 +184,7 @@ class HttpTarget:
         """Fold the records of dead letters again."""
         self._rights.check_order()
         body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
-        done = self._post(_RepublishAnswer, "/v1/dead-letters/republish", body)
-        return RepublishResult(len(letters), done.dead_letters)
+        return self._post(RepublishResult, "/v1/dead-letters/republish", body)
 
     def hooks(self) -> HookReport:
         """Agents whose hooks have called the server, their sessions, and the answers they were given."""

@@ -84,8 +84,7 @@ class KafkaTarget:
 
     def incidents(self) -> list[Record]:
         """Incidents of the present, most urgent first; of questions and lost calls those of the latest events."""
-        from ...web.dashboard.current_state import OutputRecord, StateBoard
-        from ...web.dashboard.kafka_source import FIRST_EVENTS
+        from ...web.dashboard.current_state import FIRST_EVENTS, OutputRecord, StateBoard
 
         board = StateBoard()
         for topic in ("state", "nudges"):

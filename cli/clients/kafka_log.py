@@ -7,17 +7,13 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...errors import ConfigError, NotInstalled, TargetUnreachable, TookTooLong, TrustfoldError
+from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
-try:
-    from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
-
-    from ...streams.kafka.access import RIGHTS_ERRORS, BrokerDenied, missing_right_error, run_client, unreachable
-    from ...streams.kafka.kafka_settings import KafkaSettings
-    from ...streams.kafka.lag import standing_of
-    from ...streams.kafka.records import TIMEOUT_S, OutgoingRecord, StoredRecord, command_key, places_at, read, write
-except ImportError as missing:
-    raise NotInstalled("Kafka", missing) from missing
+from ...errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
+from ...streams.kafka.access import RIGHTS_ERRORS, BrokerDenied, missing_right_error, run_client, unreachable
+from ...streams.kafka.kafka_settings import KafkaSettings
+from ...streams.kafka.lag import standing_of
+from ...streams.kafka.records import TIMEOUT_S, OutgoingRecord, StoredRecord, command_key, places_at, read, write
 
 __all__ = [
     "TIMEOUT_S",

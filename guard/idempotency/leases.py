@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from ..clock import GuardClock
-from ..log import log_call
+from ..log import log_call, log_store_failure
 from ..metrics import GuardMetrics
 from ..request import GuardedCall
 from .loop_stores import LoopStores
@@ -71,7 +71,7 @@ class HeldLeases:
             try:
                 still_held = await self._stores.here.extend(record, self._lease_ms)
             except Exception as error:  # noqa: BLE001 - whatever a store's client raises; the next sign may get through
-                log_call(logging.ERROR, "dedupe_store_failed", call, operation="extend", errorCode=type(error).__name__)
+                log_store_failure(call, "extend", error)
                 continue
             if not still_held and held.pop(record.holder, None) is not None:
                 log_call(logging.WARNING, "tool_call_lease_lost", call)

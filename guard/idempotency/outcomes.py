@@ -123,3 +123,9 @@ def conflict(call: GuardedCall, known: DedupeRecord, own: DedupeRecord) -> ToolR
     comparable = keys.is_comparable(own.params_digest) and keys.is_comparable(known.params_digest)
     error = refusal("key_conflict", _OTHER_PARAMS if comparable else _NO_PARAMS)
     return call.result(ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
+
+
+def too_late(call: GuardedCall, message: str) -> ToolResult:
+    """Return the result of a call whose time was up while it waited for an equal one."""
+    error = ResultError(code="timeout", message=message, retriable=True, terminal=False)
+    return call.result(ResultStatus.TIMEOUT, error=error)

@@ -232,7 +232,7 @@ class TimelineBuilder:
         self._began: int | None = None
         self._ended: int | None = None
         self._placed: list[tuple[int, int, TimelineEntry]] = []
-        self._starts: list[int] = []
+        self._times: list[int] = []
         self._models: dict[str, None] = {}
         self._agents: dict[str, None] = {}
         self._false_alarms: set[str] = set()
@@ -265,6 +265,7 @@ class TimelineBuilder:
         self._seen[str(event["id"])] = place
         kind = str(event["type"])
         at = millis(event["time"])
+        self._times.append(at)
         if kind not in _QUIET and not _is_appended(event):
             self._began = at if self._began is None else min(self._began, at)
             self._ended = at if self._ended is None else max(self._ended, at)
@@ -304,7 +305,6 @@ class TimelineBuilder:
 
     def _place(self, place: int, item: TimelineEntry) -> None:
         self._placed.append((place, 0, item))
-        self._starts.append(item.at_ms)
 
     def _concerning(self, decisions: Iterable[TimedDecision]) -> list[TimedDecision]:
         """Decisions about the session, and changes of circuits that it caused or that applied to its calls."""
@@ -397,7 +397,7 @@ class TimelineBuilder:
         nudges = {
             nudge.id: nudge for streak in {id(one): one for one in streaks.values()}.values() for nudge in streak.nudges
         }
-        latest = list(accumulate(self._starts, max))
+        latest = list(accumulate(self._times, max))
         for number, (record, _) in enumerate(decisions, 1):
             streak = streaks.get(record["id"])
             if record["type"] in _OUTCOMES and streak is not None:
@@ -407,8 +407,7 @@ class TimelineBuilder:
             place = self._seen.get(causes[-1]) if causes else None
             elsewhere = place is None
             if place is None:
-                behind = bisect_right(latest, at)
-                place = self._placed[behind - 1][0] if behind else -1
+                place = bisect_right(latest, at) - 1
             what = TimelineDecision(record, streak, nudges.get(record["id"]), elsewhere)
             yield place, number, _item(record, what, at)
 

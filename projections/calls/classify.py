@@ -576,7 +576,9 @@ def failure_in_result(result: Any) -> RawFailure | None:
     """The failure a raw result reports although its call "succeeded"; None if it reports none.
 
     A truthy `error`, a status of 400 or more, MCP's `isError: true`, or a non-zero exit code; `{"error": null}` is a
-    success. A result may wrap it one level deep: in `result` or MCP's `structuredContent`, the exit code in `metadata`.
+    success. So do three usual shapes of answers without data: GraphQL's `errors`, `{"status": "error", "message": …}`,
+    and a `code` of 400 or more with a message. A result may wrap it one level deep: in `result` or MCP's
+    `structuredContent`, the exit code in `metadata`.
     """
     if not isinstance(result, dict):
         return None
@@ -600,7 +602,7 @@ def _ended_with(fields: dict[str, Any]) -> int:
 
 
 def _reported_by(result: dict[str, Any]) -> RawFailure | None:
-    error = result.get("error")
+    error = result.get("error") or _refusal_in(result)
     status = (
         _number(result.get("http_status")) or _number(result.get("status_code")) or _number(result.get("statusCode"))
     )
@@ -630,6 +632,25 @@ def _reported_by(result: dict[str, Any]) -> RawFailure | None:
         http_status=status if status is not None and status >= 400 else None,
         code=code[: MAX_TYPE_CHARS + 1],
     )
+
+
+def _refusal_in(result: dict[str, Any]) -> Any:
+    """The message or error of an answer without data that says by its shape that the request has failed."""
+    if result.get("data") or not _REFUSALS.intersection(result):
+        return None
+    errors = result.get("errors")
+    if isinstance(errors, list) and errors and isinstance(errors[0], dict) and "data" in result:
+        return errors[0]
+    code = _number(result.get("code")) or 0
+    if code < 400 and (result.get("status") not in _FAILED or len(result) > MAX_ENVELOPE):
+        return None
+    return next((text for name in _MESSAGES if isinstance(text := result.get(name), str) and text), None)
+
+
+_REFUSALS = frozenset({"errors", "status", "code"})
+_MESSAGES = ("message", "msg")
+_FAILED = ("error", "fail")  # words of JSend
+MAX_ENVELOPE = 4  # With more fields beside its status, an answer is about a thing that has this status
 
 
 def text_of_result(result: Any) -> str:

@@ -20,6 +20,11 @@ _CODE_SLEEPS = re.compile(r"\b(?:time|asyncio)\.sleep\(\s{0,4}\d{2}")
 
 _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 
+MAX_DISPLAYS = 4  # Number of redirections and pipes at the end of a line that are left out
+
+_SHOWS = re.compile(r"cat|(?:head|tail)(?: -(?:n ?|-lines[= ])?\d{1,6})?")
+_SLEEPS = re.compile(r"\bsleep \d[\d.]{0,8}[smh]?(?=[\s;&]|\Z)")
+
 
 class CommandLine(NamedTuple):
     """Properties of a command line that the folds use."""
@@ -59,6 +64,23 @@ def read(line: str, *, windows: bool = False) -> CommandLine:
     suspect = is_suspect(line, commands)
     edits = found is ToolClass.ACTION and edits_first(commands)
     return CommandLine(word, found, danger, suspect, called, waits, only_waits, edits, asked_by(commands, {}))
+
+
+def without_display(line: str) -> str:
+    """A command line without what changes only how much of its output is shown, and how long it sleeps before.
+
+    `make 2>&1 | tail -20` and `make | head -50` ask for the same, and so do two lines that sleep for different times.
+    """
+    line = line.strip()
+    for _ in range(MAX_DISPLAYS):
+        before, bar, last = line.rpartition("|")
+        if line.endswith(" 2>&1"):
+            line = line[:-5].rstrip()
+        elif bar and before[-1:] != "|" and _SHOWS.fullmatch(last.strip()):
+            line = before.rstrip()
+        else:
+            break
+    return _SLEEPS.sub("sleep", line) if "sleep " in line else line
 
 
 def _word(commands: list[SimpleCommand]) -> str:

@@ -40,6 +40,16 @@ _P = r"(\w[\w.+-]{0,63})"
 _DIGEST_CHARS = 32
 _RUNNERS = r"(?:xargs|nohup|sudo|time|nice|make(?:\[\d{1,3}\])?|gmake|exec|strace|watch)"
 _NO_FIND = r"(?:failed to find tool|[Uu]nable to find|[Cc]ould not find|[Cc]ouldn't find)"
+# What shells say in other languages
+_NOT_FOUND = (
+    "commande introuvable", "orden no encontrada", "comando non trovato", "comando não encontrado", "Kommando nicht gefunden.",
+    "Befehl nicht gefunden", "opdracht niet gevonden", "nie znaleziono polecenia", "команда не найдена", "未找到命令", "找不到命令",
+    "コマンドが見つかりません", "명령어를 찾을 수 없음", "명령을 찾을 수 없습니다",
+)  # fmt: skip
+_NOT_RECOGNISED = (
+    "ist entweder falsch geschrieben", "wurde nicht als Name eines Cmdlet", "n'est pas reconnu", "no se reconoce como",
+    "non è riconosciuto come", "não é reconhecido como", "не является внутренней или внешней", "不是内部或外部命令",
+)  # fmt: skip
 # Text that a message has, and the pattern that finds the program in it
 _PROGRAMS = tuple(
     (hint, re.compile(pattern, re.MULTILINE))
@@ -64,6 +74,8 @@ _PROGRAMS = tuple(
         ("find ", rf"\b{_NO_FIND} [\"'`]?{_P}[\"'`]? (?:executable|binary|in (?:your |the )?\$?PATH)"),
         ("command could be found", rf"\bno '?{_P}'? command could be found in your PATH"),
         ("command could not be found", rf"\bThe {_P} command could not be found"),
+        *((f": {words}", rf"(?:^|: ?){_P} ?: {words}") for words in _NOT_FOUND),
+        *((words, rf"[\"'«„ ]{_P}[\"'»“ ]{{1,2}}{words}") for words in _NOT_RECOGNISED),
     )
 )
 
@@ -101,7 +113,9 @@ _CREDENTIAL = (
     "requires authentication", "not logged in", "could not read username", "unable to locate credentials", "no credentials",
     "must authenticate", "gh auth login", "az login", "gcloud auth login", "npm login", "docker login", "invalid_grant", "eneedauth",
     "code e401", "invalidclienttokenid", "permission denied (publickey", "must be logged in to the server", "unauthenticated",
-    "support for password authentication was removed",
+    "support for password authentication was removed", ": unauthorized", "unauthorized: ", "not authenticated", "invalid_auth",
+    "invalid credentials", "credentials have expired", "credentials expired", "session has expired", "session expired",
+    "sso session", "login required", "please log in", "please login", "auth login",
 )  # fmt: skip
 _401 = re.compile(
     r"\b401\b[^\n]{0,40}?(?:unauthori[sz]ed|credential|token|auth)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ...schemas.vocabulary import FailureSeverity
+from ...schemas.vocabulary import GUARD_REFUSAL, FailureSeverity
 
 MAX_TYPE_CHARS = 256  # Longest error type or code; longer texts are not read and not cached
 
@@ -110,6 +110,11 @@ def _neutral_reason(error_type: str) -> str:
 
 def _aborts(error_type: str) -> bool:
     return _plain(error_type.rsplit(".", 1)[-1]) in _ABORTS
+
+
+def is_refusal(error_type: str) -> bool:
+    """Whether it is the error type of a call that a guard refused: `BlockedByGuard`, or `blocked_by_guard` of hooks."""
+    return len(error_type) <= MAX_TYPE_CHARS and _plain(error_type) == GUARD_REFUSAL.lower()
 
 
 def _plain(error_type: str) -> str:

@@ -16,12 +16,13 @@ import orjson
 
 from .masks import mask
 
-# Result fields about time and place of a call, not about its result
+# Result fields about time and place of a call, and about where a list goes on, not about its result
 VOLATILE_FIELDS = frozenset(
     """duration duration_ms durationms elapsed elapsed_ms elapsedms took took_ms latency latency_ms pid ppid cwd
     timestamp time date created_at updated_at started_at finished_at request_id requestid trace_id traceid
     span_id session_id sessionid message_id messageid call_id callid run_id runid uuid nonce etag
-    execution_count""".split()
+    execution_count next_cursor nextcursor next_page_token nextpagetoken next_token nexttoken next_page nextpage
+    continuation_token continuationtoken""".split()
 )
 
 _LONGEST_NAME = max(map(len, VOLATILE_FIELDS))

@@ -113,7 +113,7 @@ _NUMBER = re.compile(
         | m(?:sec|illiseconds?|ins?|inutes?)(?![a-z0_])
         | [kmgt]?i?b(?:ytes|its)?/s                                                         # rate of a download
         | (?:attempts?|retries|tries)\ (?:left|remaining))
-    | (?<=out\[0)0*+(?=\])                                                                 # cell of a notebook
+    | (?<=(?:out|\ in)\[0)0*+(?=\])                                                           # cell of a notebook
     | 0?h\ ?00(?:m(?:in)?\ ?00s?)?(?![a-z0_])                                                # French clock
     | 0*+(?=x\ |\ ti|\xc3)(?:x|\ times|\xc3\x97)\ (?:in\ )?this\ (?:session|turn|conversation)\b      # counted calls
     | (?<=(?:[a-z:.\\][\ :\#\t>]|\ [:\#(])0)(?:

@@ -141,9 +141,13 @@ _DOWNLOAD_WRITES = frozenset(
 )
 _HTTP_CHANGES = frozenset("POST PUT DELETE PATCH".split())
 _NONE: frozenset[str] = frozenset()
+_DATABASES = frozenset("psql mysql mariadb sqlite3 duckdb sqlcmd clickhouse-client".split())
 _FIND_RUNS = frozenset("-exec -execdir -ok -okdir".split())
 _SQL_WORDS = frozenset("sql database db".split())
 _SQL_READS = re.compile(r"\s{0,20}\(*\s{0,20}(?:select|show|describe|desc|explain|pragma|with)\b", re.IGNORECASE)
+_SQL_ACTS = re.compile(
+    r"\s{0,20}(?:insert|update|delete|merge|upsert|replace|truncate|create|alter|drop|grant|revoke)\b", re.IGNORECASE
+)
 _LOOKS = frozenset("scroll goto page screenshot snapshot hover observe".split())
 # Arguments that hold what a tool is asked for, where it is no command line
 QUERY_ARGS = ("query", "sql", "statement", "code", "script", "input")
@@ -212,12 +216,23 @@ def _class_of(command: SimpleCommand) -> ToolClass:
         return _class_of_find(command)
     if name in {"curl", "wget", "http", "httpie"}:
         return _class_of_download(command)
+    if name in _DATABASES:
+        return _class_of_sql(command.words[1:])
     if subcommand == "status" or subcommand in _READ_SUBCOMMANDS.get(name, ()):
         changes = _CHANGING_WORDS.get((name, subcommand), _NONE)
         return ToolClass.READ if changes.isdisjoint(command.words) else ToolClass.ACTION
     if subcommand in _ACTION_SUBCOMMANDS.get(name, ()):
         return ToolClass.ACTION
     return ToolClass.UNKNOWN
+
+
+def _class_of_sql(words: Sequence[str]) -> ToolClass:
+    """Class of a client of a database by the statements that its words hold; unknown without any, as by a file."""
+    texts = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    statements = [part for text in texts if " " in text for part in text.split(";") if part.strip()]
+    if any(map(_SQL_ACTS.match, statements)):
+        return ToolClass.ACTION
+    return ToolClass.READ if statements and all(map(_SQL_READS.match, statements)) else ToolClass.UNKNOWN
 
 
 def _class_of_find(command: SimpleCommand) -> ToolClass:
@@ -324,7 +339,9 @@ def class_of_tool(tool_name: str, args: Mapping[str, Any]) -> ToolClass:
     words = _words_of(tool_name)
     if not _SQL_WORDS.isdisjoint(words):
         query = next((text for name in QUERY_ARGS if isinstance(text := args.get(name), str)), "")
-        return ToolClass.READ if _SQL_READS.match(query) else ToolClass.UNKNOWN
+        if _SQL_READS.match(query):
+            return ToolClass.READ
+        return ToolClass.ACTION if _SQL_ACTS.match(query) else ToolClass.UNKNOWN
     return ToolClass.UNKNOWN if _LOOKS.isdisjoint(words) else ToolClass.READ
 
 

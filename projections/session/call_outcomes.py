@@ -30,10 +30,10 @@ from ...schemas.outcomes import (
     ProbeRequest,
 )
 from ...schemas.standings import ModelBehaved
-from ...schemas.vocabulary import GUARD_REFUSAL, CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
+from ...schemas.vocabulary import CallEnd, CallStatus, FailureSeverity, PatternType, ToolClass
 from ...security.redaction import redact_text
 from ..calls.classify import MAX_MESSAGE_CHARS, RawFailure, classify
-from ..calls.error_words import MAX_TYPE_CHARS
+from ..calls.error_words import MAX_TYPE_CHARS, is_refusal
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
 from ..calls.signatures import signature
 from .appended import is_appended
@@ -115,7 +115,7 @@ def _end_of(event: ToolCallFinished, verdict: FinishVerdict) -> CallEnd:
         return CallEnd.ANSWERED if verdict.expected or verdict.answered else CallEnd.FAILED
     if verdict.denied:
         return CallEnd.DENIED
-    if event.error is not None and event.error.type == GUARD_REFUSAL:
+    if event.error is not None and is_refusal(event.error.type or ""):
         return CallEnd.REFUSED
     return _ENDS.get(event.status) or (CallEnd.CACHED if event.from_cache else CallEnd.CANCELLED)
 

@@ -23,7 +23,7 @@ from ...security.redaction import redact_text
 from ...security.secret_patterns.names import is_secret_name
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
-from ..calls.command_line import CommandLine
+from ..calls.command_line import CommandLine, without_display
 from ..calls.danger import NO_DANGER, CallDanger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
@@ -66,7 +66,7 @@ class _CallDescription(NamedTuple):
     line: CommandLine | None  # its command line, if it has one
     danger: CallDanger  # what is dangerous about it, without the rules' own patterns
     canonical: bytes  # its canonical arguments; empty without arguments
-    fingerprint: int  # of the tool and the canonical arguments
+    fingerprint: int  # of the tool and the arguments by which calls are compared
     key: keys.CallKey  # its key if it is not dangerous
     tool_class: ToolClass  # its class where nothing declares one
     request: CallRequest  # what it asks for
@@ -84,6 +84,7 @@ def _read(
     line = None if command is None else command.line
     kept = {field: value for field, value in args.items() if field not in volatile} if volatile else args
     canonical = fingerprints.canonical(kept) if raw else b""
+    compared = canonical if runs != "shell" and _ASIDE.isdisjoint(args) else _compared(kept, runs)
     if command is not None:
         request = CallRequest.of_command(command.shown)
     else:
@@ -93,12 +94,27 @@ def _read(
         line,
         attempt.danger_of_call(name, args, runs, line) if args else NO_DANGER,
         canonical if args else b"",
-        fingerprints.call_fingerprint(name, canonical) if raw else 0,
+        fingerprints.call_fingerprint(name, compared) if raw else 0,
         keys.call_key(name, args, service, command, families),
         tool_class.class_of_tool(name, args) if line is None else line.tool_class,
         request,
         (_summary(args) if args else "") if command is None else one_line(command.shown, MAX_SUMMARY),
     )
+
+
+# Arguments with words about a call, and how much of its output is shown, which do not change what is asked for
+_ASIDE = frozenset({"explanation", "toolSummary", "toolAction"})
+_SHOWING = frozenset("description justification yield_time_ms max_output_tokens max_output_length".split())
+
+
+def _compared(args: Args, runs: Runs) -> bytes:
+    """Canonical arguments by which calls are compared: two command lines differ only in what they run, and where."""
+    left_out = _ASIDE | _SHOWING if runs == "shell" else _ASIDE
+    told = {name: value for name, value in args.items() if name not in left_out}
+    for name in ("command", "cmd") if runs == "shell" else ():
+        if isinstance(line := told.get(name), str):
+            told[name] = without_display(line)
+    return fingerprints.canonical(told)
 
 
 def _summary(args: Args) -> str:
@@ -186,6 +202,8 @@ def describe(event: ToolCallStarted, at: int, rules: RuleSet) -> CallRecord:
     if found is ToolClass.POLL:
         call.waits = True
         call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
+    if call.waits and not event.deadline_ms:
+        call.deadline_ms = max(call.deadline_ms, at + int(rules.behaviour.slow_poll_seconds * 1000))
     return call
 
 

@@ -19,6 +19,15 @@ _NOTHING = re.compile(
     re.IGNORECASE,
 )
 _ACKNOWLEDGEMENT_BYTES = 40
+MAX_TELLING_LINES, MAX_TELLING_BYTES = 8, 600  # Beginning of a result by which it is recognised as an error
+
+# Results of successful calls that report an error: a traceback, an error page of a server, a message
+_ERROR = re.compile(
+    rb"Traceback \(most recent call last\)|<title>\s{0,9}[45]\d\d\b"
+    rb"|\b(?:bad gateway|service unavailable|gateway time-?out|internal server error|access denied)\b"
+    rb"|\A\W{0,9}(?:error|fatal|exception)\b",
+    re.IGNORECASE,
+)
 
 MAX_HIDDEN_BYTES = 300  # A longer result of a successful command is not searched for a program that was not found
 
@@ -73,6 +82,10 @@ class ShownLines:
             return False
         return not self.is_nothing() and len(self._lines[0].split()) == 1
 
+    def tells_error(self) -> bool:
+        """Whether they begin as an error does: with a traceback, an error page of a server, a message."""
+        return _ERROR.search(b"\n".join(self._lines[:MAX_TELLING_LINES])[:MAX_TELLING_BYTES]) is not None
+
     def not_found(self) -> str:
         """Their text if it says that something was not found; else empty."""
         text = b"\n".join(self._lines)
@@ -109,6 +122,10 @@ class SketchedLines:
     def is_acknowledgement(self) -> bool:
         """Whether they are one word that says nothing but that the call worked."""
         return self._sketch.says == "word"
+
+    def tells_error(self) -> bool:
+        """Whether they begin as an error does: with a traceback, an error page of a server, a message."""
+        return self._sketch.says == "error"
 
     def not_found(self) -> str:
         """Their text if it says that something was not found; else empty."""

@@ -30,7 +30,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {host}:{port} ({error}); choose another --port") from error
+        why = str(error).partition(" (while")[0]
+        raise ConfigError(f"cannot listen on {host}:{port} ({why}); choose another --port") from error
     # Accepted connections inherit TCP_NODELAY. Without it an answer waits 40 ms for the acknowledgement of its own
     # headers; asyncio sets it only on sockets that name their protocol.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

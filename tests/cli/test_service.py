@@ -86,6 +86,11 @@ def test_a_taken_port_leaves_everything_as_it_was(home: dict[str, str], tmp_path
     found = UserService(home).running()
     assert found is not None
     assert found[1] == f"http://{UserService(home).address}"
+    port = found[1].rpartition(":")[2]
+    beside = trustfold("up", "--port", port, cwd=tmp_path, env=home)
+    assert (beside.returncode, f"this user's server runs at {found[1]}" in beside.stderr.decode()) == (2, True)
+    for words in (("story", "last"), ("status", "--session", "last")):
+        assert b"no session of a connected agent yet" in trustfold(*words, cwd=tmp_path, env=home).stderr
     published = trustfold("publish", "-", cwd=tmp_path, env=home, stdin=small_event(1))
     assert published.stderr.decode() == f"1 published to {found[1]}\n"
     assert (

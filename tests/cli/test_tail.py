@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +14,7 @@ from command_line import trustfold, up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_logs import LOGS, written
+from trustfold.cli import tail
 from trustfold.errors import TrustfoldError
 from trustfold.ingest import ImportRun, following
 from trustfold.ingest.growing_files import HEAD_BYTES, FileFollower
@@ -324,3 +327,25 @@ def test_published_to_a_running_server_once(tmp_path: Path) -> None:
     assert trustfold(*command, cwd=tmp_path, env=env).returncode == 3
     kept = (tmp_path / "state" / "trustfold").glob("tail-*.json")
     assert [path.stat().st_mode & 0o777 for path in kept] == [0o600]
+
+
+def test_it_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, at its first attempt."""
+    said = threading.Event()
+    notes: list[str] = []
+
+    def told(text: str) -> None:
+        notes.append(text)
+        said.set()
+
+    def answers_late(_events: Sequence[bytes]) -> tail.PublishOutcome:
+        assert said.wait(60)
+        return tail.PublishOutcome()
+
+    monkeypatch.setattr(tail, "note", told)
+    monkeypatch.setattr(tail, "TELL_S", 0.0)
+    for origin in ("codex", "gemini"):
+        (tmp_path / f"{origin}.jsonl").write_bytes(WHOLE[origin])
+    follower = FileFollower([tmp_path], tmp_path / "places.json", run=ImportRun(), from_start=True)
+    tail._follow(follower, answers_late, "kafka.example:9092", once=True)
+    assert notes == ["no answer from kafka.example:9092 yet; waiting"]

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from trustfold.guard import ToolGuard
-from trustfold.guard.idempotency import fallback
+from trustfold.guard.idempotency import fallback, store_circuit
 from trustfold.guard.testing import MovableClock, guard_for_tests
 
 
@@ -65,7 +65,8 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def patient_redis_url(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """That Redis, and guards that wait for it: on a busy machine it would be taken for lost."""
     for name in ("BUDGET_MS", "CLAIM_MS", "PATIENCE_MS", "FIRST_PATIENCE_MS"):
-        monkeypatch.setattr(fallback, name, 60_000.0)
+        for module in (fallback, store_circuit):
+            monkeypatch.setattr(module, name, 60_000.0, raising=False)
     return redis_url
 
 

@@ -128,12 +128,12 @@ async def test_among_guards_with_one_redis_one_call_passes(redis: LocalRedis) ->
         return sum(result.ok for result in await asyncio.gather(*calls))
 
     for guard in guards:
-        await guard.store.connect()
+        await guard.store.circuit.connect()
     redis.process.send_signal(signal.SIGSTOP)
     assert await passed() == 0
     redis.process.send_signal(signal.SIGCONT)
     async with asyncio.timeout(120):
-        while any(guard.store.down for guard in guards):  # noqa: ASYNC110 - the store is asked in the background
+        while any(guard.store.circuit.down for guard in guards):  # noqa: ASYNC110 - the store is asked in the background
             await asyncio.sleep(0.01)
     seen = 0
     async with asyncio.timeout(120):

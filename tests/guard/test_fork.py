@@ -17,9 +17,11 @@ from trustfold.streams.kafka.topics import create_topics
 CHILD = """
 import asyncio, os, sys, threading, traceback
 from trustfold.guard import RedisDedupeStore, SyncToolGuard, ToolGuard
-from trustfold.guard.idempotency import fallback
+from trustfold.guard.idempotency import fallback, store_circuit
 
-fallback.BUDGET_MS = fallback.CLAIM_MS = fallback.PATIENCE_MS = fallback.FIRST_PATIENCE_MS = 60_000.0
+fallback.BUDGET_MS = fallback.CLAIM_MS = 60_000.0
+for module in (fallback, store_circuit):
+    module.PATIENCE_MS = module.FIRST_PATIENCE_MS = 60_000.0
 way, where = sys.argv[1:3]
 
 

@@ -371,10 +371,12 @@ async def test_secrets_do_not_reach_the_store(patient_redis_url: str) -> None:
 HOLDER = """
 import asyncio, sys
 from trustfold.guard import DedupePolicy, RedisDedupeStore
-from trustfold.guard.idempotency import fallback
+from trustfold.guard.idempotency import fallback, store_circuit
 from trustfold.guard.testing import guard_for_tests
 
-fallback.BUDGET_MS = fallback.CLAIM_MS = fallback.PATIENCE_MS = fallback.FIRST_PATIENCE_MS = 60_000.0
+fallback.BUDGET_MS = fallback.CLAIM_MS = 60_000.0
+for module in (fallback, store_circuit):
+    module.PATIENCE_MS = module.FIRST_PATIENCE_MS = 60_000.0
 
 async def work():
     with open(sys.argv[3], "a") as runs:

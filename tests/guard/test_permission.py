@@ -110,6 +110,8 @@ async def test_a_plugin_that_fails_has_not_said_yes(guard: ToolGuard) -> None:
     guard.permission = broken
     result = await guard.call("a", works, session_id="s1")
     assert (code_of(result), result.attempts) == ("denied", 0)
+    assert result.error is not None
+    assert result.error.message.endswith("the permission plugin failed: RuntimeError: plugin")
 
 
 async def test_nobody_to_ask(clock: MovableClock) -> None:

@@ -51,7 +51,7 @@ async def test_a_stopped_redis_holds_no_call_up(redis: LocalRedis, caplog: pytes
     assert events.count("dedupe_store_lost") == 1
     assert "dedupe_store_failed" not in events
     redis.process.send_signal(signal.SIGCONT)
-    await until(lambda: not guard.store.down)
+    await until(lambda: not guard.store.circuit.down)
     events = [orjson.loads(one.message)["event"] for one in caplog.records]
     assert events.count("dedupe_store_back") == 1
     await guard.close()
@@ -76,7 +76,7 @@ async def test_a_stopped_redis_makes_no_call_run_twice(redis: LocalRedis) -> Non
     assert {result.output for result in results} == {"charged"}
     assert (await guard.call("charge", charges, {"n": 1}, session_id="s", idempotency_key="k")).output == "charged"
     redis.process.send_signal(signal.SIGCONT)
-    await until(lambda: not guard.store.down)
+    await until(lambda: not guard.store.circuit.down)
     other = guard_over(redis)  # another process: the end was written when Redis was back
     assert (await other.call("charge", charges, {"n": 1}, session_id="s", idempotency_key="k")).output == "charged"
     assert runs == 1
@@ -103,7 +103,7 @@ async def test_rubbish_in_redis_never_raises(redis: LocalRedis, value: Any) -> N
         await store.wait(key, 1, 10)
     assert await store.clear("send") == 0
     assert (await guard.call("send", works, {}, session_id="s", idempotency_key="k")).ok
-    assert not guard.store.down
+    assert not guard.store.circuit.down
     await guard.close()
     await store.close()
 

@@ -11,8 +11,9 @@ import pytest
 from guard_kit import SlowStore, works
 from trustfold.guard import DedupePolicy
 from trustfold.guard.clock import SystemClock
-from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PATIENCE_MS, PULSE_MS, FallbackDedupeStore
+from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PULSE_MS, FallbackDedupeStore
 from trustfold.guard.idempotency.redis import RedisDedupeStore
+from trustfold.guard.idempotency.store_circuit import PATIENCE_MS
 from trustfold.guard.testing import guard_for_tests
 
 HELD_UP_S = 0.050
@@ -135,13 +136,13 @@ def test_a_call_of_an_outage_is_known_when_the_store_is_back() -> None:
 
         await charge(here, "ended meanwhile")
         await asyncio.sleep(2)
-        assert here.store.down  # type: ignore[attr-defined]
+        assert here.store.circuit.down  # type: ignore[attr-defined]
         running = asyncio.create_task(charge(here, "ended afterwards"))
         await asyncio.sleep(0.1)
         store.takes_s = lambda _: 0.0
         await running
         await asyncio.sleep(10)
-        assert not here.store.down  # type: ignore[attr-defined]
+        assert not here.store.circuit.down  # type: ignore[attr-defined]
         for guard in (here, there):
             for key in ("ended meanwhile", "ended afterwards"):
                 assert (await charge(guard, key)).output == "charged"

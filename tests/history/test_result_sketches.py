@@ -64,7 +64,15 @@ def test_a_long_result_has_a_bounded_sketch() -> None:
 
 @pytest.mark.parametrize(
     ("result", "says"),
-    [("", "empty"), ("hello there", "echo"), ("No files found", "nothing"), ("done", "word"), ("two words", None)],
+    [
+        ("", "empty"),
+        ("hello there", "echo"),
+        ("No files found", "nothing"),
+        ("done", "word"),
+        ("two words", None),
+        ("Traceback (most recent call last):\nKeyError: 1", "error"),
+        ("<title>502 Bad Gateway</title>", "error"),
+    ],
 )
 def test_what_a_short_result_says(result: str, says: str | None) -> None:
     """By which detectors leave out what is no answer."""

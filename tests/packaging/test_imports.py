@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trustfold
+from trustfold.errors import EXTRAS
 from trustfold.schemas.events import ToolCallStarted
 
 ROOT = Path(__file__).parents[2]
@@ -86,3 +87,42 @@ def test_layers_hold() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_without(extras: set[str], words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command where the modules of these extras are not installed."""
+    absent = {name: None for name, extra in EXTRAS.items() if extra in extras}
+    code = f"import sys; sys.modules.update({absent}); from trustfold.cli.main import main; main({words.split()})"
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("lag", "kafka"),
+        ("status --bootstrap 127.0.0.1:1", "kafka"),
+        ("worker", "kafka"),
+        ("record", "history"),
+        ("report", "history"),
+        ("story s-1 --history .", "history"),
+        ("whatif --rules rules.toml", "history"),
+        ("up", "web"),
+        ("mcp-proxy --server http://127.0.0.1:1/mcp", "mcp"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_needs(words: str, extra: str, tmp_path: Path) -> None:
+    """In one line, where the base alone is installed."""
+    (tmp_path / "rules.toml").touch()
+    done = run_without(set(EXTRAS.values()), words, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"pip install 'trustfold[{extra}]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["lag", "status", "doctor"])
+def test_kafka_alone_serves_its_operator(words: str, tmp_path: Path) -> None:
+    """No library of another extra is asked for; nothing listens there."""
+    done = run_without(set(EXTRAS.values()) - {"kafka"}, f"{words} --bootstrap 127.0.0.1:1", tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (1 if words == "doctor" else 3, False), done.stderr

@@ -41,8 +41,10 @@ FIRST_COMMANDS = {
     ),
     "kafka": (
         "trustfold worker --help",
-        "trustfold topics create --bootstrap 127.0.0.1:1",
-        "trustfold dead-letters list --bootstrap 127.0.0.1:1",
+        *(
+            f"trustfold {words} --bootstrap 127.0.0.1:1"
+            for words in ("topics create", "status", "lag", "doctor", "dead-letters list")
+        ),
     ),
     "rocksdb": ("python -c 'import rocksdict'",),
     "mcp": ("trustfold mcp-proxy --server http://127.0.0.1:1/mcp",),

@@ -29,6 +29,8 @@ from .incident_ranking import IncidentRanking, owner_of, subject_of
 log = logging.getLogger(__name__)
 
 MAX_FEED = 200  # Number of decisions kept for the live feed
+# Number of events of each partition that a board of Kafka reads first, for questions to people and lost calls
+FIRST_EVENTS = 5_000
 MAX_WAITING = 2_000  # Number of records after which they are decoded, even if nobody reads the state
 MAX_OPEN = 10_000  # Maximum sessions with trouble kept; the least recently updated are evicted first
 MAX_KEPT = 100  # Maximum questions, and maximum lost calls, kept of a session; the latest stay

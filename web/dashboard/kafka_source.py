@@ -33,14 +33,13 @@ from ...streams.kafka.kafka_settings import KafkaSettings
 from ...streams.kafka.lag import WorkersLag, standing_of
 from ...streams.kafka.outputs import partition_of
 from ...streams.kafka.records import OutgoingRecord, StoredRecord, command_key, ended, partitions_of, read, write
-from .current_state import OutputRecord, StateBoard, place_in_words
+from .current_state import FIRST_EVENTS, OutputRecord, StateBoard, place_in_words
 from .recorded_events import RecordedEvents
 from .source import DataFreshness, PlacedRecord, Record, SearchResult, foreign_history, topic_of, wrong_clocks
 
 log = logging.getLogger(__name__)
 
 FIRST_DECISIONS = 1_000  # Number of decisions of each partition read at the start
-FIRST_EVENTS = 5_000  # Number of events of each partition read at the start, for questions to people and lost calls
 MAX_DECISIONS = 20_000  # Maximum decisions in memory; older ones are only in the history
 LOOKED_THROUGH = 20_000  # Number of latest events of a partition searched for those of a session
 LOOK_S = 5.0  # Seconds between two measurements of the workers' lag

@@ -28,7 +28,7 @@ from ...schemas.decision_text import (
     recovery_words,
     times,
 )
-from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
+from ...schemas.public_state import BreakerUpdated, DecisionBase, PublicState, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import StateBoard
 from .incident_ranking import IncidentRanking, Owner, owner_of
@@ -85,6 +85,8 @@ class IncidentRow(NamedTuple):
     why_url: str  # page of the decision that caused the state; empty if unknown
     value: str  # count beside its threshold: `3/5`
     since: str  # start of the state, RFC 3339
+    last: str  # its last failure, or the last news of its session, RFC 3339
+    ticks: tuple[float, ...]  # its failures of the last hour that count for trust, as of `ToolRow`
     onward: str  # next change without intervention
     hit: str  # sessions and agents that it hit, in words
     session_url: str  # page of the session that it hit last; empty if unknown
@@ -203,6 +205,8 @@ def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow
         f"/decisions/{segment(why)}" if why else "",
         said.value,
         rfc3339(one.since_ms),
+        rfc3339(one.news_ms),
+        failure_ticks(one.parts, now_ms),
         said.onward,
         ", ".join([hit] * bool(hit) + [f"agent {name}" for name in one.agents]),
         f"/sessions/{segment(one.sessions[0])}" if one.sessions and news is None else "",
@@ -270,6 +274,12 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _RowTexts:
     return _RowTexts(text, measured_failures(state), circuit_next(state, now))
 
 
+def failure_ticks(states: Sequence[PublicState], now_ms: int) -> tuple[float, ...]:
+    """Positions of the failures of the last hour that count for trust: 0 an hour ago, 100 now."""
+    times = (millis(at) for one in states if isinstance(one, TrustUpdated) for at in one.failure_history)
+    return tuple(round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in times if 0 <= now_ms - at <= SPARK_MS)
+
+
 def tools_by_health(ranked: Sequence[IncidentRecord], ranking: IncidentRanking, now_ms: int) -> list[ToolRow]:
     """Tools sorted by their worst incident, at most `TOOL_ROWS`."""
     worst: dict[Owner, ToolRow] = {}
@@ -277,11 +287,7 @@ def tools_by_health(ranked: Sequence[IncidentRecord], ranking: IncidentRanking, 
         for part in one.parts:
             owner = owner_of(part)
             if owner not in worst:
-                word = word_of(part, now_ms)[0]
-                history = [millis(at) for at in part.failure_history] if isinstance(part, TrustUpdated) else []
-                ticks = tuple(
-                    round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS
-                )
+                word, ticks = word_of(part, now_ms)[0], failure_ticks([part], now_ms)
                 failures = f"{len(ticks)}{'+' if len(ticks) == MAX_FAILURE_TIMES else ''}" if ticks else ""
                 url = key_url(owner[1], part.workspace_id or "")
                 worst[owner] = ToolRow(word, owner[1], url, owner[0], failures, ticks, ranking.tools[owner])

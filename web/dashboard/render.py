@@ -105,6 +105,7 @@ class PageContext:
             "source_name": self.source.name,
             "freshness": self.source.freshness(),
             "mark": request.state.mark,
+            "may_read": getattr(request.state, "role", None) is not None,
             "may_order": getattr(request.state, "role", None) is RequestRole.OPERATOR,
             "signed_in": bool(cookie) and self.sign_ins.role_of(cookie) is not None,
             "can_sign_in": self.sign_ins.possible,

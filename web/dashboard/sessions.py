@@ -10,11 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.findings import ratio
-from ...history.plots import share_text
+from ...history.findings import rated
 from ...history.sessions.ranking import SessionSummary, ranked
 from ...history.sessions.timeline_calls import calls_of, shortened
-from ...projections.tool.models import Z_95, wilson_bounds
 from ...schemas.decision_text import counted
 from ...security.untrusted import visible
 from .render import PageContext, page_within, positive, segment
@@ -110,15 +108,8 @@ def row_of(one: SessionSummary, now_ms: int) -> SessionRow:
     reason = found.reason if found is not None else ""
     if found is None and one.patterns:
         reason = f"{counted(one.patterns, 'pattern report')}, all over"
-    return SessionRow(one, f"/sessions/{segment(one.session_id)}", one.state(now_ms), reason, _share(one))
-
-
-def _share(one: SessionSummary) -> str:
-    """Failure rate and its 95 % interval: `40 % (4/10), 17 % to 69 %`; empty without calls that succeeded or failed."""
-    if not one.judged:
-        return ""
-    low, high = wilson_bounds(one.failed, one.judged, Z_95)
-    return f"{ratio(one.failed, one.judged)}, {share_text(low)} to {share_text(high)}"
+    share = rated(one.failed, one.judged) if one.judged else ""
+    return SessionRow(one, f"/sessions/{segment(one.session_id)}", one.state(now_ms), reason, share)
 
 
 def last_words(events: Sequence[PlacedRecord]) -> str:

@@ -15,11 +15,11 @@ from starlette.routing import Route
 from ...errors import TrustfoldError
 from ...history.charts import objects
 from ...history.filters import EVERYTHING
-from ...history.findings import counted, ratio
+from ...history.findings import counted, rated, ratio
 from ...history.page import figure, table
 from ...history.plots import FEW, FailureRate, TimeAxis, rates, share_text
 from ...history.reports import CatalogueQuestion, PlotColumns, QuestionAnswer
-from ...history.summary import PeriodShare
+from ...history.summary import PeriodShare, SummaryNumber
 from ...projections.calls.keys import tool_of_key
 from ...projections.incidents import NEEDED, STATES, of_family, word_of
 from ...projections.tool.models import Z_95, wilson_bounds
@@ -43,7 +43,8 @@ ESCALATING = 0.3  # Share of the failures of a signature in the last tenth of th
 
 SORTS = ("worst", "calls", "rate", "p95")
 
-_COUNTS = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+_FAILED = "verdict = 'failure' AND expected IS NOT TRUE"
+_COUNTS = f"""count(*) AS calls, count(*) FILTER ({_FAILED}) AS failures,
        count(*) FILTER (verdict <> 'neutral') AS judged"""
 _RATE = """failures / nullif(judged, 0) AS rate,
        wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high"""
@@ -53,13 +54,17 @@ _QUANTILES = (
     "quantile_cont(duration_ms, [0.5, 0.95])[1] AS p50_ms, quantile_cont(duration_ms, [0.5, 0.95])[2] AS p95_ms"
 )
 
+_OF_LIST = f"""{_JUDGED}, {_QUANTILES}, count(DISTINCT session_id) AS sessions, max(time) AS last_call,
+       count(*) FILTER ({_FAILED} AND time > until - INTERVAL 1 HOUR) AS last_hour,
+       count(*) FILTER ({_FAILED} AND time > until - INTERVAL 2 HOUR AND time <= until - INTERVAL 1 HOUR) AS hour_before
+FROM tool_calls, recorded_until"""
+
 _TOOLS = CatalogueQuestion(
     "every-tool",
     "How does every tool do?",
-    f"SELECT tool_name AS tool, {_JUDGED}, {_QUANTILES}, count(DISTINCT session_id) AS sessions, max(time) AS last_call "  # noqa: S608 - no values
-    "FROM tool_calls GROUP BY tool_name UNION ALL "
-    f"SELECT 'service:' || service, {_JUDGED}, {_QUANTILES}, count(DISTINCT session_id), max(time) "
-    "FROM tool_calls WHERE service IS NOT NULL GROUP BY service ORDER BY calls DESC, tool LIMIT $limit",
+    f"SELECT tool_name AS tool, {_OF_LIST} GROUP BY tool_name UNION ALL "
+    f"SELECT 'service:' || service, {_OF_LIST} WHERE service IS NOT NULL GROUP BY service "
+    "ORDER BY calls DESC, tool LIMIT $limit",
 )
 
 
@@ -116,10 +121,8 @@ _ORDER: dict[str, Any] = {
 
 def rate_words(row: Mapping[str, Any]) -> str:
     """Failure rate with its counts and its 95 % interval; only the counts if there are fewer than `FEW` calls."""
-    judged = row["judged"]
-    if judged < FEW:
-        return f"{row['failures']}/{judged}: too few"
-    return f"{ratio(row['failures'], judged)}, {share_text(row['rate_low'])} to {share_text(row['rate_high'])}"
+    failures, judged = row["failures"], row["judged"]
+    return rated(failures, judged) if judged >= FEW else f"{failures}/{judged}: too few"
 
 
 class PageSubject(NamedTuple):
@@ -255,29 +258,13 @@ class PageSubject(NamedTuple):
         return (self.over_time(), self.failures(), self.spans(), *self.every_by())
 
 
-class FailureSignature(NamedTuple):
-    """Failures of a tool with the same text, across sessions."""
-
-    name: str  # text without names, numbers and paths
-    severity: str  # most frequent severity
-    failures: int  # number of failures
-    sessions: int  # number of sessions with it
-    # first_seen, last_seen: times of the first and the last one in the shown time, UTC
-    first_seen: datetime
-    last_seen: datetime
-    kind: str  # error type and HTTP status
-    # `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also seen
-    # before the shown time), `escalating` (significantly more than three times as frequent in the last tenth), or empty
-    state: str
-    trend: tuple[tuple[float, float], ...]  # points of the sparkline, x from 0 to 100, y from 0 (most) to 24
-    most: int  # failures in the worst step of the trend
-    url: str  # page of the session of the last one, at that event
-
-
 def signatures(
     answer: QuestionAnswer, window: TimeAxis | None, step: timedelta, before: Collection[str | None] = ()
-) -> list[FailureSignature]:
-    """Failures by signature with their trend over the shown time; `before` are the signatures seen before it."""
+) -> list[dict[str, Any]]:
+    """Rows of `PageSubject.failures` with their state, the points of their trend and the page of the last failure.
+
+    `before` are the signatures seen before the shown time.
+    """
     found = []
     for row in objects(answer):
         counts: Mapping[datetime, int] = row["trend"] or {}
@@ -289,19 +276,19 @@ def signatures(
             first -= int((first - window.begin) / step) * step
             values = [counts.get(first + number * step, 0) for number in range(steps + 1)]
             trend = tuple((100 * place / steps, 23 - 21 * value / most) for place, value in enumerate(values))
-        error = " ".join(str(one) for one in (row["error_type"], row["http_status"]) if one)
-        found.append(
-            FailureSignature(
-                row["signature"] or "without a message", row["severity"] or "", row["failures"], row["sessions"], row["first_seen"],
-                row["last_seen"], error, _state(row, window, before), trend, most,
-                f"/sessions/{segment(row['session_id'])}#e-{segment(row['event'] or '')}",
-            )
-        )  # fmt: skip
+        kind = " ".join(str(one) for one in (row["error_type"], row["http_status"]) if one)
+        url = f"/sessions/{segment(row['session_id'])}#e-{segment(row['event'] or '')}"
+        state = _state(row, window, before)
+        found.append({**row, "kind": kind, "state": state, "trend": trend, "most": most, "url": url})
     return found
 
 
 def _state(row: Mapping[str, Any], window: TimeAxis | None, before: Collection[str | None]) -> str:
-    """State of a signature: `new`, `back`, `escalating` or empty."""
+    """State of a signature.
+
+    `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also seen before
+    the shown time), `escalating` (significantly more than three times as frequent in the last tenth), or empty.
+    """
     if window is None:
         return ""
     late = window.end - (window.end - window.begin) / 10
@@ -312,17 +299,7 @@ def _state(row: Mapping[str, Any], window: TimeAxis | None, before: Collection[s
     return "escalating" if surely > ESCALATING and lately >= FEW else ""
 
 
-class ToolNumber(NamedTuple):
-    """One of the four numbers of a tool: value, name, meaning, and how it was before."""
-
-    value: str
-    name: str
-    means: str
-    before: str = ""
-    verdict: str = ""
-
-
-def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[ToolNumber]:
+def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[SummaryNumber]:
     """Calls, failure rate, failures, latency."""
     share = PeriodShare(now["failures"], now["judged"], *((before["failures"], before["judged"]) if before else (0, 0)))
     was = (
@@ -337,10 +314,10 @@ def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> li
     ]
     tail = f"half of the calls; 95 % within {now['p95_ms']:,.0f} ms" if now["p95_ms"] is not None else "not measured"
     return [
-        ToolNumber(f"{now['calls']:,}", "calls", f"in {counted(now['sessions'], 'session')}", was[0]),
-        ToolNumber(share_text(now["rate"]) if now["rate"] is not None else "–", "failure rate", rate_words(now), was[1], share.verdict()),
-        ToolNumber(f"{now['failures']:,}", "failures", "refused, cancelled and expected ones are none", f"before: {before['failures']:,}" if before else ""),
-        ToolNumber(latency[0], "latency", tail, f"before: {latency[1]}" if before else ""),
+        SummaryNumber("calls", f"{now['calls']:,}", f"in {counted(now['sessions'], 'session')}", was[0]),
+        SummaryNumber("failure rate", share_text(now["rate"]) if now["rate"] is not None else "–", rate_words(now), was[1], share.verdict()),
+        SummaryNumber("failures", f"{now['failures']:,}", "refused, cancelled and expected ones are none", f"before: {before['failures']:,}" if before else ""),
+        SummaryNumber("latency", latency[0], tail, f"before: {latency[1]}" if before else ""),
     ]  # fmt: skip
 
 
@@ -355,7 +332,9 @@ def states_of(board: StateBoard, key: str, now: datetime, where: Sequence[str] =
         for one in of_family([state], now_ms)
         if one.state != "ok" or state.kind != "quality"  # a score that is whole says nothing of a tool that fails
     ]
-    return [row_of(one, board, now) for one in sorted(own)[:PAGE_ROWS]]
+    rows = [row_of(one, board, now) for one in sorted(own)[:PAGE_ROWS]]
+    # A row may be a part of an incident, and it is the incident that somebody acknowledges.
+    return [row._replace(orders=tuple(name for name in row.orders if name != "acknowledge")) for row in rows]
 
 
 def key_of(decision: DecisionBase) -> str:

@@ -183,8 +183,9 @@ class StagnationDetector(PatternDetector, array_like=True):
 
     Holds when a tool (of a shell: one program) gives answers that it has given before, to requests with other
     arguments, with no new answer of it between. Lines that echo the request do not count. An exact search that finds
-    nothing counts half, and one of many things that are gone through by name a third. Exempt: actions, shell lines of unknown effect, acknowledgements of one word, and empty
-    results of other tools, which some clients leave out.
+    nothing counts half, and one of many things that are gone through by name a third, unless the answer is an error.
+    Exempt: actions, shell lines of unknown effect, code that an interpreter runs without an error, acknowledgements of
+    one word, and empty results of other tools, which some clients leave out.
 
     Ends with a new answer of the tool, or a new successful action.
 
@@ -216,7 +217,9 @@ class StagnationDetector(PatternDetector, array_like=True):
             return
         shown = NO_LINES if verdict.failed else verdict.shown
         empty = not shown
-        if call.may_change and (call.runs or empty or shown.is_acknowledgement()):
+        if call.may_change and (empty or call.runs == "shell" or shown.is_acknowledgement()):
+            return
+        if call.may_change and call.runs and not shown.tells_error():
             return
         if empty and (verdict.size > 2 or not call.runs):
             return
@@ -244,7 +247,7 @@ class StagnationDetector(PatternDetector, array_like=True):
             nothing = empty or shown.is_nothing()
             half = nothing and (call.runs == "shell" or call.tool_name.lower() in _EXACT_SEARCHES)
             frames = frames_of(call, verdict.size)
-            named = same_again and not frames.isdisjoint(known.frames)
+            named = same_again and not frames.isdisjoint(known.frames) and not shown.tells_error()
             known.count += 1 / EACH_NAMED if named else 0.5 if half else 1
             known.step, known.frames = call.step, sorted(frames)
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], done.event.id]

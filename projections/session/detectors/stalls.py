@@ -48,9 +48,9 @@ class OverdueCall(msgspec.Struct, array_like=True):
 class StalledCall(PatternDetector, array_like=True):
     """Detector of calls past their deadline, until they finish or the model moves on.
 
-    Holds at multiples of the stated deadline, or of ten minutes of a publisher that ends its turns; of a deadline that
-    nobody stated only the person is told, since many a call takes longer. Tools that ask a person are never overdue,
-    nor are other agents without a stated deadline.
+    Holds at multiples of the stated deadline, or of ten minutes (of a call that waits: thirty) of a publisher that
+    ends its turns; of a deadline that nobody stated only the person is told, since many a call takes longer. Tools
+    that ask a person are never overdue, nor are other agents without a stated deadline.
 
     Ends with the finish of the call, or the model moving on.
 

@@ -22,16 +22,25 @@ _CHECK = re.compile(
     rb"|(?:npm|pnpm|yarn|bun)(?: run)? (?:test|build|check|lint|typecheck|type-check|ci)"
     rb"|(?:make|just|rake|mise run) (?:test|tests|check|build|all|ci|lint|spec))\b"
 )
+# English, and what claims most in German, French, Spanish, Portuguese, Italian, Chinese, Japanese and Korean
 _CLAIM = re.compile(
     r"\b(?:all (?:the )?(?:\d{1,6} )?(?:unit |integration )?(?:tests|checks|suites)(?: \w{1,20})? (?:now )?"
     r"(?:pass|passed|passing|succeed|are green|are passing|green)"
     r"|(?:tests|build|lint|type ?check|checks|suite) (?:now )?"
-    r"(?:passes|pass|passed|is passing|are passing|succeeds|is green|are green|is clean))\b",
+    r"(?:passes|pass|passed|is passing|are passing|succeeds|is green|are green|is clean)"
+    r"|alle (?:\d{1,6} )?(?:unit-?)?tests (?:\w{1,20} ){0,3}(?:erfolgreich|bestanden|grün|durch)"
+    r"|tous les tests (?:\w{1,20} ){0,2}(?:passent|réussissent|réussis|passés|verts)"
+    r"|(?:tod[ao]s l[ao]s (?:pruebas|tests)|todos os testes|tutti i test) (?:\w{1,20} ){0,2}"
+    r"(?:pasan|pasaron|passam|passaram|passano|pasando|passando))\b"
+    r"|所有(?:的)?(?:单元|單元)?[测測][试試][^。\n]{0,8}通[过過]|(?:全て|すべて|全)の?テスト[^。\n]{0,8}(?:成功|通過|パス|合格)"
+    r"|모든 테스트[^.\n]{0,8}통과",
     re.IGNORECASE,
 )
 _DOUBT = re.compile(
     r"\b(?:not|except|once|if|when|until|should|will|would|before|after|unless|ensure|verify|make sure|so that|to"
-    r"|pre-existing|unrelated|whether|expected|fail\w{0,4})\b|n't\b|n’t\b",
+    r"|pre-existing|unrelated|whether|expected|fail\w{0,4}|nicht|wenn|sobald|falls|sollten?|außer|bis|ob|pas|si|quand"
+    r"|devraient|sauf|cuando|salvo|deberían|excepto|se|quando|não|non)\b|n't\b|n’t\b"
+    r"|未|没|沒|不|如果|应|應|除|まで|ない|はず|ません|않|면",
     re.IGNORECASE,
 )
 

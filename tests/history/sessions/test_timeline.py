@@ -9,6 +9,7 @@ import pytest
 from fixed_rules import TO_OPEN, Rules
 from recorded import lines_of, replayed
 from story import Story
+from trustfold.cli.demo import events as demo_events
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
 from trustfold.history.sessions.timeline import (
@@ -58,6 +59,7 @@ def test_each_call_says_what_became_of_it() -> None:
     story.finished(story.started("bash"), "bash", status="cancelled", result=None)
     story.finished(story.started("fetch"), "fetch", status="circuit_open", result=None)
     story.finished(story.started("drop"), "drop", status="cancelled", result=None, error={"type": "BlockedByGuard"})
+    story.finished(story.started("stop"), "stop", status="error", result=None, error={"type": "blocked_by_guard"})
     story.finished(story.started("stat"), "stat", from_cache=True)
     asked = story.started("pay")
     story.event("permission.requested", call_id=asked, tool_name="pay")
@@ -73,6 +75,7 @@ def test_each_call_says_what_became_of_it() -> None:
         ("bash", "cancelled"),
         ("fetch", "refused"),
         ("drop", "refused"),
+        ("stop", "refused"),
         ("stat", "cached"),
         ("pay", "denied"),
         ("wire", "waiting"),
@@ -190,6 +193,14 @@ def test_decisions_stand_behind_the_event_that_caused_them() -> None:
     assert order.index("escalations") > order.index("calls")
     assert "circuits" in order
     assert order[-1] == "messages"
+
+
+def test_the_end_of_a_circuits_cooldown_stands_behind_its_opening() -> None:
+    """Nothing caused it but time."""
+    found = from_lines(demo_events(), "morning-report")
+    steps = [one.what.record["to"] for one in found.items if isinstance(one.what, TimelineDecision)
+             and one.what.record["type"] == "breaker.changed"]  # fmt: skip
+    assert steps == ["open", "half_open", "closed"]
 
 
 def test_what_other_sessions_caused_is_told_where_it_concerns() -> None:

@@ -95,13 +95,21 @@ def test_first_match_wins() -> None:
         ({"isError": False}, False),
         ({"exit_code": 1}, True),
         ({"exitCode": 0}, False),
+        ({"data": None, "errors": [{"message": "Cannot query field"}]}, True),
+        ({"data": {"user": 1}, "errors": [{"message": "one field is missing"}]}, False),
+        ({"errors": [{"message": "of a linter"}]}, False),
+        ({"status": "error", "message": "535 5.7.8 Authentication credentials invalid"}, True),
+        ({"status": "error", "message": "step 3", "id": 7, "name": "build", "branch": "main"}, False),
+        ({"status": "success", "message": "sent"}, False),
+        ({"code": 40101, "message": "令牌已过期", "trace_id": "1"}, True),
+        ({"code": 0, "msg": "ok"}, False),
         (["error"], False),
         ("error", False),
         (None, False),
     ],
 )
 def test_a_result_may_report_a_failure(result: Any, failed: bool) -> None:
-    """Only what is truthy, a status of 400 or more, MCP's flag and exit codes."""
+    """Only what is truthy, a status of 400 or more, MCP's flag, exit codes, and usual answers without data."""
     assert (failure_in_result(result) is not None) is failed
 
 
@@ -175,6 +183,11 @@ def test_names_suggest_a_class(tool: str, found: ToolClass) -> None:
         ("cat a > b", ToolClass.ACTION),
         ("sed -i s/a/b/ f", ToolClass.ACTION),
         ("sed -n 1p f", ToolClass.READ),
+        ('psql -h db -tAc "SELECT count(*) FROM t"', ToolClass.READ),
+        ('sqlite3 a.db "select 1; delete from t"', ToolClass.ACTION),
+        ('mysql -u root --execute="show tables"', ToolClass.READ),
+        ("psql -f migration.sql", ToolClass.UNKNOWN),
+        ('psql -c "vacuum full"', ToolClass.UNKNOWN),
         ("git add f && git status && git commit -m p", ToolClass.ACTION),
         ("pytest -q", ToolClass.UNKNOWN),
         ("ls && ./deploy.sh", ToolClass.UNKNOWN),
@@ -219,6 +232,35 @@ def test_lines_that_wait_are_known(line: str, waits: bool) -> None:
     assert command_line.read(line).waits is waits
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make check",
+        "make check 2>&1",
+        "make check | tail -20",
+        "make check 2>&1 | tail -n 5",
+        "  make check 2>&1 | head -50 | cat",
+    ],
+)
+def test_what_is_shown_of_the_output_is_no_other_request(line: str) -> None:
+    """Redirections and pipes that show more or less of it are left out."""
+    assert command_line.without_display(line) == "make check"
+
+
+def test_what_a_pipe_makes_of_the_output_is_another_request() -> None:
+    """A filter asks something else, and so does another file; only the length of a sleep is left out."""
+    for line in (
+        "make | grep error",
+        "true || cat",
+        "tail -5 a.log",
+        "make | tail -f",
+        'rg "a|cat"',
+        "timeout 60 make",
+    ):
+        assert command_line.without_display(line) == line
+    assert command_line.without_display("sleep 30; curl x") == command_line.without_display("sleep 5; curl x")
+
+
 def test_annotations_declare_a_class() -> None:
     """ReadOnlyHint and destructiveHint, as MCP names them."""
     assert tool_class.class_by_annotations({"readOnlyHint": True}) is ToolClass.READ
@@ -232,6 +274,8 @@ def test_fingerprints_ignore_key_order_and_volatile_fields() -> None:
     one, other = {"out": "x", "pid": 1, "duration_ms": 5}, {"duration_ms": 9, "pid": 2, "out": "x"}
     assert result_fingerprint(b"", one) == result_fingerprint(b"", other)
     assert result_fingerprint(b"", one) != result_fingerprint(b"", {"out": "y"})
+    page, next_page = {"items": [1], "next_cursor": "p2"}, {"items": [1], "next_cursor": "p3"}
+    assert result_fingerprint(b"", page) == result_fingerprint(b"", next_page)
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5000, "9" * 30, "NaN"])

@@ -234,6 +234,14 @@ def test_without_a_stated_deadline_a_call_is_overdue_after_ten_minutes() -> None
     assert story.all("call.outcome", scope="tool:train_model") == []
 
 
+def test_a_look_that_blocks_has_half_an_hour() -> None:
+    """As a slow poll: a run of CI is watched for as long as it takes."""
+    story = in_a_turn()
+    story.started("bash", {"command": "gh pr checks 88 --watch"})
+    assert story.after(minutes=29).tick().patterns() == []
+    assert story.after(minutes=2).tick().found("stalled_call") == [("minor", 1)]
+
+
 @pytest.mark.parametrize("tool", ["ask_user", "AskUserQuestion", "ExitPlanMode", "mcp__ui__request_user_input"])
 def test_a_question_to_a_person_is_never_overdue(tool: str) -> None:
     """A person may be thinking."""

@@ -31,6 +31,10 @@ def claims(story: Story, text: str = CLAIM) -> Story:
         ("npm run build", "The build passes."),
         ("cargo test --all", "Done. All 14 tests are passing."),
         ("make check 2>&1 | tail -5", "Everything is in place, checks are green."),
+        ("mvn -q test", "Fertig: alle Tests laufen jetzt erfolgreich durch."),
+        ("vendor/bin/phpunit", "Terminé : tous les tests passent maintenant."),
+        ("pytest -q", "修改完成 所有测试都已通过。"),
+        ("npm test", "すべてのテストが成功しました。"),
     ],
 )
 def test_a_claim_after_a_failed_check(command: str, text: str) -> None:
@@ -66,6 +70,8 @@ def test_without_a_check_nothing_is_known() -> None:
         "The tests should all pass; please make sure that all tests pass.",
         "I could not get it to work.",
         "Not all tests pass.",
+        "Sobald alle Tests erfolgreich sind, lade ich es hoch.",
+        "如果所有测试都通过就提交。",
     ],
 )
 def test_a_doubt_or_a_condition_is_no_claim(text: str) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import orjson
 import pytest
 from trustfold.cli.clients.kafka_log import StoredRecord
-from trustfold.cli.doctor_kafka import publisher_finding
+from trustfold.cli.doctor_kafka import publisher_findings
 from trustfold.cli.doctor_machine import CheckStatus
 from trustfold.streams.kafka.outputs import partition_of
 from trustfold.streams.kafka.publisher_faults import KeySamples, mistake_of
@@ -90,12 +90,22 @@ def stored(key: str, partition: int = HOME, at: int = 1_000) -> StoredRecord:
 def test_the_doctor_looks_at_the_latest_events() -> None:
     """Wrong keys with an example, clocks that are ahead; one foreign partitioner alone is in order."""
     good, away = [stored("s1")] * 9, stored("s1", AWAY)
-    assert publisher_finding(good, PARTITIONS, 1_000).status is CheckStatus.OK
-    assert publisher_finding([], PARTITIONS, 1_000).status is CheckStatus.OK
-    assert publisher_finding([away] * 3, PARTITIONS, 1_000).status is CheckStatus.OK
+    for right in (good, [], [away] * 3):
+        (found,) = publisher_findings(right, PARTITIONS, 1_000)
+        assert found.status is CheckStatus.OK
     for wrong in (stored(""), stored("agent-7"), away):
-        found = publisher_finding([*good, wrong], PARTITIONS, 1_000)
+        (found,) = publisher_findings([*good, wrong], PARTITIONS, 1_000)
         assert found.status is CheckStatus.FIX
         assert f"of the latest 10 events 1 are keyed wrongly; the one at {wrong.ref}" in found.found
         assert found.advice
-    assert "9 s ahead" in publisher_finding([stored("s1", at=10_000)], PARTITIONS, 1_000).found
+    (found,) = publisher_findings([stored("s1", at=10_000)], PARTITIONS, 1_000)
+    assert "9 s ahead" in found.found
+
+
+def test_the_doctor_names_every_mistake() -> None:
+    """The most frequent one first."""
+    records = [stored("s1"), stored(""), stored("agent-7"), stored("agent-7"), stored("s1", AWAY, at=10_000)]
+    found = list(publisher_findings(records, PARTITIONS, 1_000))
+    assert [one.status for one in found] == [CheckStatus.FIX] * 4
+    said = ("has another key", "has no key", "in another partition than murmur2", "9 s ahead")
+    assert all(words in one.found for words, one in zip(said, found, strict=True))

@@ -179,6 +179,42 @@ def test_few_calls_are_no_claim() -> None:
     assert measured(0, 0, "/x").text == ""
 
 
+def test_the_sentence_about_what_needs_somebody_counts_all_of_it(tmp_path: Path) -> None:
+    """Also where the page shows some rows only."""
+    story = Story()
+    for number in range(5):
+        story.moved(session=f"s{number}").fails(f"tool-{number}", times=3)
+    record(tmp_path / "h", story.records, live=True)
+    with client_of(tmp_path, tmp_path / "h") as client:
+        page = client.get("/history/now?since=all&rows=2").text
+    assert len(cells(page)) == 2
+    assert re.search(r">5 escalated[^<]*\. First: tool-\d ", page)
+
+
+def test_tools_say_whether_the_last_hour_was_better_than_the_one_before(tmp_path: Path) -> None:
+    """By the failures of both, at the end of what is recorded; not where only the last hour is shown."""
+    story = Story()
+    story.fails("worse").fails("better", times=3).after(minutes=70).works("calm")
+    story.fails("worse", times=2).fails("better").works("calm")
+    record(tmp_path / "h", story.records, live=True)
+    with client_of(tmp_path, tmp_path / "h") as client:
+        whole = client.get("/tools?since=all").text
+        fields = [orjson.loads(value) for _, value in story.records]
+        latest = client.get("/tools", params={"since": fields[-10]["time"], "until": fields[-1]["time"]}).text
+    assert trends(whole) == {"worse": "2 ▲ 1 before", "better": "1 ▼ 3 before", "calm": ""}
+    assert trends(latest)["worse"] == "2"
+
+
+def trends(page: str) -> dict[str, str]:
+    """Failures of the last hour, by tool, of the table of tools."""
+    rows = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+        for row in re.findall(r"<tr data-row>(.*?)</tr>", page, re.DOTALL)
+    ]
+    texts = [[" ".join(unescape(re.sub(r"<[^>]+>", "", cell)).split()) for cell in row] for row in rows]
+    return {row[1]: row[4] for row in texts}
+
+
 def test_keys_are_tools_services_or_keys_of_tools() -> None:
     """Each has its own calls; `tool:bash` is the tool."""
     assert PageSubject.of("tool:bash") == PageSubject.of("bash")

@@ -185,6 +185,28 @@ def test_an_acknowledged_incident_stands_below_the_others_until_it_is_worse(tmp_
         assert "needs nobody any more" in client.post("/orders", data=gone).text
 
 
+def test_a_row_says_when_it_was_seen_last_and_how_often_in_the_hour(client: TestClient) -> None:
+    """On Now; the page of a key offers no acknowledgement, as the key may be a part of an incident."""
+    let_fail(client, time=before(600))
+    sign_in(client, "orders")
+    later = failures("deploy", 1, session="s2", time=before(120))
+    assert client.post("/v1/events", content=later, headers={"authorization": "Bearer reads"}).status_code == 200
+    row = client.get("/").text.partition('id="attention"')[2].partition("</li>")[0]
+    since = re.search(r'class="now-since quiet">(.*?)</span>', row)
+    assert since is not None
+    assert re.findall(r">(\d+) (min|s) ago<", since[1]) == [("10", "min"), ("2", "min")]
+    assert 'aria-label="4 failures that count, in the last hour"' in row
+    assert 'value="acknowledge"' in row
+    assert 'value="acknowledge"' not in client.get("/tools/deploy").text
+
+
+def test_who_may_not_read_is_told_nothing_of_the_store(client: TestClient) -> None:
+    """On the page that asks for the token."""
+    page = client.get("/sign-in").text
+    assert "You may read" not in page
+    assert "store.sqlite" not in page
+
+
 def test_an_order_that_cannot_be_read_is_refused(client: TestClient) -> None:
     """In words."""
     let_fail(client)
