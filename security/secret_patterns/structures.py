@@ -174,7 +174,7 @@ _PROGRAMS = tuple(
         ("rabbitmqctl", "^rabbitmqctl", r"(?:add_user|change_password|authenticate_user) +[\w.@-]{1,80} +" + _TEXT),
         ("wpa_passphrase", "^wpa_passphrase", r"\S{1,80} +" + _TEXT),
         ("rclone", "^rclone", r"obscure +" + _TEXT),
-        ("rclone", "^rclone", r"(?:pass|password2?|client_secret|secret_access_key|account_key|key|token)[ =]{1,4}" + _TEXT, "config"),
+        ("rclone", "^rclone", r"(?:pass|password2?|client_secret|secret_access_key|account_key|key|token)[ =]{1,4}" + _TEXT),
         ("mc", " set ", r"alias +set +\S{1,80} +\S{1,200} +\S{1,128} +" + _TEXT, "alias"),
         ("openssl", "^openssl", r"-k {1,4}" + _WORD),
         ("ssh-keygen", "^ssh-keygen", r"-[NP] {0,4}" + _WORD),
