@@ -14,6 +14,7 @@ from ..config import DEFAULT_HISTORY, EnvironmentSettings
 from ..errors import ConfigError
 from ..history.files import places_of
 from ..history.filters import EVERYTHING, HistoryFilters, moment_of, span_of
+from ..schemas.decision_text import counted
 from .options import json_option
 from .render import console, note, write_json
 
@@ -164,7 +165,7 @@ def show(answer: QuestionAnswer) -> None:
 
     console().print(table_of(answer.columns, answer.rows, answer.question.title))
     if answer.left_out:
-        note(f"... and {answer.left_out:,} more rows; --limit shows more")
+        note(f"... and {counted(answer.left_out, 'more row')}; --limit shows more")
 
 
 def _length(text: str) -> timedelta:

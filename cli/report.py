@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import EnvironmentSettings
+from ..schemas.decision_text import counted
 from .history import MOST_ROWS, HistoryChoice, history_options, open_history, show
 from .options import json_option
 from .render import console, note, write_json, write_output
@@ -55,7 +56,7 @@ def report(*, chosen: HistoryChoice, html: str | None, opened: bool, limit: int 
         write_json({answer.question.name: objects(answer.columns, answer.rows) for answer in answers})
         for answer in answers:
             if answer.left_out:
-                note(f"{answer.question.name}: {answer.left_out:,} more rows; --limit gives more")
+                note(f"{answer.question.name}: {counted(answer.left_out, 'more row')}; --limit gives more")
     if page:
         file = html
         if file is None:  # only this user can read it; it is kept for the browser

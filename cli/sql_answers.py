@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import orjson
 
 from ..errors import ConfigError
+from ..schemas.decision_text import counted
 from ..security.private_files import open_private
 from ..security.untrusted import visible
 from .render import console, data, note
@@ -61,7 +62,7 @@ def show(connection: DuckDBPyConnection, statement: str, form: Form) -> None:
     if columns and columns != DONE:
         print_table(columns, rows[:SHOWN])
     if len(rows) > SHOWN:
-        note(f"... and {_more(connection, statement, SHOWN)} more rows (--json and --csv have all of them)")
+        note(f"... and {_more(connection, statement, SHOWN)} (--json and --csv have all of them)")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -127,15 +128,15 @@ def _first(pages: Iterable[list[tuple[Any, ...]]], most: int) -> list[tuple[Any,
 
 
 def _more(connection: DuckDBPyConnection, statement: str, shown: int) -> str:
-    """Number of rows beyond those shown, as text; empty if counting them would repeat the statement's effects."""
+    """Rows beyond those shown, in words; without their number if counting would repeat the statement's effects."""
     from ..history.history_error import HistoryError
     from ..history.queries import run
 
     try:
         _, ((every,),) = run(connection, f"SELECT count(*) FROM ({_bare(statement)}\n)")  # noqa: S608 - the user's own statement
     except HistoryError:
-        return ""
-    return f"{every - shown:,}"
+        return "more rows"
+    return counted(every - shown, "more row")
 
 
 def _bare(statement: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..projections.incidents import STATES as INCIDENT_STATES
 from ..projections.tool.models import Z_95, wilson_bounds
+from ..schemas.decision_text import counted
 from .charts import objects
 from .plots import FEW, STATES, level, moment, number_text, share_text, words
 from .reports import QuestionAnswer
@@ -29,11 +30,6 @@ def finding(answer: QuestionAnswer) -> str:
     if not found:
         return f"{counted(count, 'row')}."
     return f"In the first {len(rows):,} of {count:,} rows: {found}" if answer.left_out and not answer.totals else found
-
-
-def counted(number: int, what: str) -> str:
-    """A count with its noun: `1 call`, `2 calls`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def ratio(hits: int, trials: int) -> str:
@@ -70,9 +66,13 @@ def _look_first(rows: Sequence[Row], totals: Row) -> str:
     )
 
 
-def _new(rows: Sequence[Row], _totals: Row) -> str:
-    kinds = Counter(row["kind"] for row in rows)
-    return "New: " + ", ".join(counted(number, words(kind)) for kind, number in kinds.items()) + "."
+def _new(_rows: Sequence[Row], totals: Row) -> str:
+    named = {
+        "trust lost": ("loss of trust", "losses of trust"),
+        "circuit opened": ("opening of a circuit", "openings of circuits"),
+    }
+    found = [counted(number, *named.get(kind, (kind,))) for kind, number in totals["all_kinds"].items()]
+    return f"New: {', '.join(found)}."
 
 
 def _by_day(rows: Sequence[Row], _totals: Row) -> str:

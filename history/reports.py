@@ -88,7 +88,7 @@ QUESTIONS: tuple[CatalogueQuestion, ...] = (
     CatalogueQuestion(
         "new",
         "What is new today?",
-        "FROM new_things(INTERVAL 1 DAY) LIMIT $limit",
+        "SELECT *, histogram(kind) OVER () AS all_kinds FROM new_things(INTERVAL 1 DAY) LIMIT $limit",
         reads="First seen in the last 24 h that are recorded, and never before in this history.",
         empty="Nothing was seen for the first time in the last 24 h that are recorded.",
     ),
@@ -294,7 +294,7 @@ def against_before(length: timedelta) -> tuple[CatalogueQuestion, CatalogueQuest
         ),
         new._replace(
             title="Which failures are new?",
-            sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions "  # noqa: S608 - a number
+            sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions, histogram(kind) OVER () AS all_kinds "  # noqa: S608 - a number
             f"FROM compared_signatures({span}) LIMIT $limit",
             reads="Failures that were not there in as long a time before.",
             empty="No failure was there that was not there in as long a time before.",

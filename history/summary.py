@@ -11,8 +11,9 @@ from math import hypot
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..projections.tool.models import Z_95, wilson_bounds
+from ..schemas.decision_text import counted
 from .charts import objects
-from .findings import counted, ratio
+from .findings import ratio
 from .plots import FEW, TimeAxis, meaning, moment, number_text, share_text, words
 from .queries import run
 from .reports import QuestionAnswer

@@ -22,7 +22,7 @@ from ..schemas.codec import rfc3339
 from ..schemas.decision_text import circuit_state_reason, counted, plain, repeated_calls, times
 from ..schemas.decisions import PatternDetected
 from ..schemas.events import epoch_ms
-from ..schemas.outcomes import US
+from ..schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..schemas.public_state import (
     BreakerUpdated,
     IncidentUpdated,
@@ -444,7 +444,7 @@ def news_of(session_id: str, state: SessionState) -> SessionNews:
     agents = {state.agent: state.active} | {name: agent.active for name, agent in state.agents.items()}
     return SessionNews(
         session_id,
-        state.workspace_id,
+        state.workspace_id or DEFAULT_WORKSPACE,
         tuple(
             OpenPattern(
                 agent, one.pattern, f"{one.fingerprint:016x}", one.severity, one.count,

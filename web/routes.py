@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ..errors import TrustfoldError
 from ..streams.embedded.roles import AccessMiddleware
 from ..streams.embedded.server import EmbeddedService
 from ..streams.embedded.sign_in import RoleTokens, SignIns
@@ -56,6 +57,8 @@ def more_routes(
 
     async def incidents(_request: Request) -> Response:
         """All incidents, most urgent first; the first thing that `trustfold status` shows."""
+        with suppress(TrustfoldError):
+            await source.renew()
         found = [one.record() for one in source.board.incidents(time.time_ns() // 1_000_000)]
         fault = notifier.fault if notifier is not None else ""
         return Response(orjson.dumps({"incidents": found, "webhook": fault}), media_type="application/json")

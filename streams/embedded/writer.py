@@ -60,7 +60,7 @@ class EngineWriter:
         self.busy = False  # whether requests are being folded that are not urgent
         self.committed = 0  # number of commits; followers wait for it (`signal`)
         self.fault: str | None = None  # why the last commit failed; None after a success
-        # callbacks with the new external requests of each commit, called before the listeners
+        # callbacks with the new external requests of each commit, called after the listeners
         self.heard: list[Callable[[Sequence[SubmitRequest]], None]] = []
         # callbacks with the outputs of each commit, in order, called before the sender gets its receipt
         self.listeners: list[Callable[[Sequence[StageOutput]], None]] = []
@@ -153,9 +153,9 @@ class EngineWriter:
                         waiting.answer.set_exception(error)
             else:
                 new = [one.request for one, receipt in zip(taken, receipts, strict=True) if not receipt.repeated]
+                self._succeeded([output for receipt in receipts for output in receipt.outputs])
                 for hear in self.heard:
                     hear(new)
-                self._succeeded([output for receipt in receipts for output in receipt.outputs])
                 for waiting, receipt in zip(taken, receipts, strict=True):
                     if not waiting.answer.done():
                         waiting.answer.set_result(receipt)

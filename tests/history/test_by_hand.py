@@ -116,7 +116,7 @@ TRACES = ("cipherbox_claude_code", "pi_sessions", "openhands_maverick", "tau_air
 """Recorded runs with calls that end late, days without anything, call ids used again."""
 
 
-TOTALLED = """look-first worse loop-costs asks retries tools signatures recovery patterns loops nudges false-alarms
+TOTALLED = """look-first new worse loop-costs asks retries tools signatures recovery patterns loops nudges false-alarms
     dead-letters""".split()
 """Questions whose sentences speak of more than the listed rows."""
 

@@ -24,7 +24,8 @@ IN_RECORD_ALONE = {
         last_success_at failure_history part_of approval_id approval_expires_at approval_session_id
         last_error last_failed_session failed_sessions trigger
         successes successes_needed window_s
-        opened_at lease reopen_count time_in_state_ms
+        opened_at first_opened_at lease reopen_count time_in_state_ms
+        severity acknowledged_at acknowledged_by
         registered_score tags tags_expire_at failed_scenarios unavailable_until
         model turns stalled_turns stall_rate pattern_counts most_common_pattern false_alarms
         nudges_sent nudges_judged nudges_effective nudge_effectiveness""",

@@ -203,7 +203,7 @@ def test_every_question_says_its_finding(answers: dict[str, QuestionAnswer]) -> 
         picture(answer)
     assert finding(answers["tools"]) == "7.4 % (75/1,018) of the calls failed; worst: bash, 26 % (60/234)."
     assert finding(answers["tools"]._replace(left_out=3)) == finding(answers["tools"])
-    assert finding(answers["new"]._replace(left_out=3)).startswith(f"In the first {len(answers['new'].rows)} of ")
+    assert finding(answers["models"]._replace(left_out=3)).startswith(f"In the first {len(answers['models'].rows)} of ")
 
 
 def test_a_row_without_a_value_has_no_bar() -> None:

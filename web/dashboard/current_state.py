@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import EventRejected
-from ...projections.incidents import CALM, IncidentRecord, OpenAsk, SessionNews, news_of, pattern_of
+from ...projections.incidents import CALM, IncidentRecord, OpenAsk, OpenPattern, SessionNews, news_of, pattern_of
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.codec import UNREADABLE, decode_decision
 from ...schemas.decisions import PatternCleared, PatternDetected
@@ -203,8 +203,18 @@ class StateBoard:
             known = told.get(news.session_id, news)
             named = {one[:3]: one for one in known.patterns}
             lost = known.lost if news.news_ms <= max(known.lost, default=0) else ()
-            patterns = tuple(named.get(one[:3], one) for one in news.patterns)
+            patterns = tuple(_grown(named.get(one[:3], one), one) for one in news.patterns)
             self._set(news.session_id, news._replace(patterns=patterns, lost=lost))
+
+    def detail(self, sessions: Iterable[SessionNews]) -> None:
+        """Take over what decisions and events do not tell: the present counts of patterns, and what asks are for."""
+        for news in sessions:
+            if (told := self.sessions.get(news.session_id)) is not None:
+                grown, asked = {one[:3]: one for one in news.patterns}, {one.call_id: one for one in news.asks}
+                patterns = tuple(_grown(one, grown.get(one[:3], one)) for one in told.patterns)
+                asks = tuple(asked.get(one.call_id, one) for one in told.asks)
+                if (patterns, asks) != (told.patterns, told.asks):
+                    self._set(news.session_id, told._replace(patterns=patterns, asks=asks))
 
     def _happened(self, value: bytes) -> None:
         """Apply an input event, or the finish of a call that the engine has closed as lost."""
@@ -310,10 +320,18 @@ class StateBoard:
         self._set(news.session_id, news.with_pattern(found, ident, epoch_ms(datetime.fromisoformat(decision.time))))
 
 
+def _grown(told: OpenPattern, present: OpenPattern) -> OpenPattern:
+    """What a decision said of a pattern, with its present count."""
+    count = max(told.times, present.times)
+    message = told.message.replace(f" {told.times} times", f" {count} times", 1)
+    return told._replace(times=count, message=message)
+
+
 def read_store(board: StateBoard, views: StoreViews) -> None:
     """Put the present of a store on a board: states, the latest decisions, and the state of every open session."""
     board.apply(OutputRecord("state", key, value) for key, value in views.states().items())
     latest = [*views.latest(limit=MAX_FEED), *views.latest(("events", "nudges"), limit=MAX_PAGE)]
+    latest += views.latest(("escalations", "breakers"), limit=MAX_PAGE)  # why a key is in its state, however long ago
     found = {one.offset: one.output for one in latest}
     board.apply(OutputRecord(one.topic, one.key, one.value, (offset,)) for offset, one in sorted(found.items()))
     board.seed(news_of(session, state) for session, state in views.sessions())

@@ -84,8 +84,8 @@ class EmbeddedSource:
             clocks=wrong_clocks(engine.clock.ahead_s, engine.counted["clamped"]),
         )
 
-    async def sessions(self) -> list[SessionSummary]:
-        """All sessions that have not ended; only states that have changed since the last time are read."""
+    async def renew(self) -> None:
+        """Read the states of sessions that have changed since the last time, for the list and for the board."""
         async with self._listing:
             engine = self._service.writer.engine
             keys, touched = None, engine.touched
@@ -101,7 +101,13 @@ class EmbeddedSource:
                 raise
             for key in keys or ():
                 self._summaries.pop(key.decode(errors="replace"), None)
-            self._summaries.update((session_id, _summary(session_id, state)) for session_id, state in found)
+            new = {session_id: _summary(session_id, state) for session_id, state in found}
+            self._summaries.update(new)
+            self.board.detail(one.news for one in new.values())
+
+    async def sessions(self) -> list[SessionSummary]:
+        """All sessions that have not ended."""
+        await self.renew()
         listed = dict(self._summaries)
         for name, count in self._patterns.items():
             if name in listed:

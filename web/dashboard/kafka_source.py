@@ -119,6 +119,9 @@ class KafkaSource:
         clocks = wrong_clocks((self._newest_ms or 0) / 1000 - time.time())
         return DataFreshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last, clocks)
 
+    async def renew(self) -> None:
+        """Nothing: the states of sessions are with the workers."""
+
     async def sessions(self) -> list[SessionSummary]:
         """Sessions named by decisions in memory, and those of the last days of the history, which has their calls."""
         past = self._past

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...errors import TrustfoldError
 from ...history.sessions.timeline import millis
 from ...projections.incidents import NEEDED, STATES, IncidentRecord, word_of
 from ...projections.tool.emitters import MAX_FAILURE_TIMES
@@ -163,7 +165,7 @@ def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | 
         total,
         page,
         last,
-        tools_by_health(ranked, ranking, now_ms),
+        tools_by_health(ranked, board, now_ms),
         [feed_line(one) for one in board.feed() if asked.workspace in {"", one.workspace_id}][:FEED_ROWS],
         sorted({workspace for workspace, _ in ranking.tools if not workspace.startswith("user:") and workspace})[:200],
         _empty(ranking, asked, bool(total), fault),
@@ -255,6 +257,8 @@ def _described(one: IncidentRecord, now: datetime) -> _RowTexts:
             # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
             words = failures_words(state).removeprefix("-")
             value = f"now {words}" if words and state.state is not TrustState.BLOCKED else ""
+            if value and "/" not in words and "%" not in words:  # nothing that it counts towards
+                value = f"{words} failure{'' if words == '1' else 's'}"
             onward = "" if state.recovery_pending else recovery_words(state, now)
             return _RowTexts("waits for you" if state.recovery_pending else plain(state.state), value, onward)
         case BreakerUpdated() as state:
@@ -276,24 +280,33 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _RowTexts:
 
 def failure_ticks(states: Sequence[PublicState], now_ms: int) -> tuple[float, ...]:
     """Positions of the failures of the last hour that count for trust: 0 an hour ago, 100 now."""
-    times = (millis(at) for one in states if isinstance(one, TrustUpdated) for at in one.failure_history)
-    return tuple(round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in times if 0 <= now_ms - at <= SPARK_MS)
+    times: Counter[str] = Counter()
+    for one in states:
+        if isinstance(one, TrustUpdated):
+            times |= Counter(one.failure_history)  # a failure counts for several keys: its path, its tool, its service
+    ages = sorted((now_ms - millis(at) for at in times.elements()), reverse=True)
+    return tuple(round(100 - age / SPARK_MS * 100, 1) for age in ages if 0 <= age <= SPARK_MS)
 
 
-def tools_by_health(ranked: Sequence[IncidentRecord], ranking: IncidentRanking, now_ms: int) -> list[ToolRow]:
-    """Tools sorted by their worst incident, at most `TOOL_ROWS`."""
-    worst: dict[Owner, ToolRow] = {}
-    for one in ranked:
-        for part in one.parts:
-            owner = owner_of(part)
-            if owner not in worst:
-                word, ticks = word_of(part, now_ms)[0], failure_ticks([part], now_ms)
-                failures = f"{len(ticks)}{'+' if len(ticks) == MAX_FAILURE_TIMES else ''}" if ticks else ""
-                url = key_url(owner[1], part.workspace_id or "")
-                worst[owner] = ToolRow(word, owner[1], url, owner[0], failures, ticks, ranking.tools[owner])
-        if len(worst) >= TOOL_ROWS:
+def tools_by_health(ranked: Sequence[IncidentRecord], board: StateBoard, now_ms: int) -> list[ToolRow]:
+    """Tools sorted by their worst incident, at most `TOOL_ROWS`, with the failures of all their keys."""
+    worst: dict[Owner, PublicState] = {}
+    for part in (part for one in ranked for part in one.parts):
+        worst.setdefault(owner_of(part), part)
+        if len(worst) == TOOL_ROWS:
             break
-    return list(worst.values())[:TOOL_ROWS]
+    trust: dict[Owner, list[PublicState]] = {owner: [] for owner in worst}
+    for state in board.states.values():
+        if isinstance(state, TrustUpdated) and (owner := owner_of(state)) in trust:
+            trust[owner].append(state)
+    rows, tools = [], board.ranking(now_ms).tools
+    for owner, part in worst.items():
+        ticks = failure_ticks(trust[owner], now_ms)
+        more = any(len(failure_ticks([one], now_ms)) == MAX_FAILURE_TIMES for one in trust[owner])
+        failures = f"{len(ticks)}{'+' if more else ''}" if ticks else ""
+        url = key_url(owner[1], part.workspace_id or "")
+        rows.append(ToolRow(word_of(part, now_ms)[0], owner[1], url, owner[0], failures, ticks, tools[owner]))
+    return rows
 
 
 def feed_line(decision: DecisionBase) -> FeedLine:
@@ -317,6 +330,8 @@ def now_routes(site: PageContext) -> Sequence[Route]:
     async def now(request: Request) -> Response:
         """Render the page."""
         asked = NowQuery.of(request.query_params)
+        with suppress(TrustfoldError):
+            await site.source.renew()
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
         rows = [
             row._replace(error=last_words(await site.source.events(session=row.title, limit=LOOKED_AT)))

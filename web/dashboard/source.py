@@ -109,6 +109,13 @@ class DashboardSource(Protocol):
     def freshness(self) -> DataFreshness:
         """How new the board is."""
 
+    async def renew(self) -> None:
+        """Bring the details of sessions on the board up to date (`StateBoard.detail`), where that is possible.
+
+        Raises:
+            TrustfoldError: the states of sessions cannot be read.
+        """
+
     async def sessions(self) -> list[SessionSummary]:
         """Every session that is not over, in any order."""
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from ...errors import TrustfoldError
 from ...history.charts import objects
 from ...history.filters import EVERYTHING
-from ...history.findings import counted, rated, ratio
+from ...history.findings import rated, ratio
 from ...history.page import figure, table
 from ...history.plots import FEW, FailureRate, TimeAxis, rates, share_text
 from ...history.reports import CatalogueQuestion, PlotColumns, QuestionAnswer
@@ -23,6 +23,7 @@ from ...history.summary import PeriodShare, SummaryNumber
 from ...projections.calls.keys import tool_of_key
 from ...projections.incidents import NEEDED, STATES, of_family, word_of
 from ...projections.tool.models import Z_95, wilson_bounds
+from ...schemas.decision_text import counted
 from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnswerBase, TrustFields
 from ...schemas.public_state import DecisionBase
 from .current_state import StateBoard

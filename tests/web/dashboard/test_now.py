@@ -163,6 +163,71 @@ def test_a_stuck_session_says_what_a_person_should_know() -> None:
     }
 
 
+def test_sessions_with_trouble_are_told_as_they_are_now(tmp_path: Path) -> None:
+    """On Now, over HTTP and after a restart as on the page of sessions; decisions tell only some counts."""
+    call = {"schema_version": "1.0", "session_id": "s1", "tool_name": "bash", "status": "error"}
+    lines = []
+    for number in range(40):
+        own = {"call_id": f"c{number}", "error": {"message": "no rule"}, "args": {"command": "make all"}}
+        started = call | own | {"id": f"a{number}", "type": "tool_call.started", "time": before(90 - 2 * number)}
+        lines += [
+            started,
+            started | {"id": f"b{number}", "type": "tool_call.finished", "time": before(89 - 2 * number)},
+        ]
+    asks = lines[-2] | {"session_id": "s2", "time": before(2), "id": "a", "args": {"command": "git push"}}
+    lines += [asks, asks | {"type": "permission.requested", "id": "b"}]
+    with dashboard(tmp_path) as client:
+        assert client.post("/v1/events", content=b"\n".join(map(orjson.dumps, lines))).status_code == 200
+        incidents = [client.get("/v1/incidents").json()["incidents"]]
+        pages = [client.get("/sessions").text, client.get("/").text]
+    with dashboard(tmp_path) as client:
+        incidents.append(client.get("/v1/incidents").json()["incidents"])
+        pages.append(client.get("/").text)
+    counts = [set(re.findall(r"(\d+) times", page.partition('id="tools"')[0])) for page in pages]
+    assert counts == [{"40"}] * 3
+    assert incidents[0] == incidents[1]
+    waiting, stuck, *_ = (one["cause"] for one in incidents[0])
+    assert waiting == "waits for an answer: bash git push"
+    assert re.findall(r"(\d+) times", stuck) == ["40"]
+
+
+def test_a_session_that_ends_in_the_batch_in_which_it_was_stuck_is_no_incident(tmp_path: Path) -> None:
+    """Its decisions come with its end: it is over."""
+    ended = {"schema_version": "1.0", "id": "end", "type": "session.ended", "time": before(1), "session_id": "s1"}
+    with dashboard(tmp_path) as client:
+        client.post("/v1/events", content=failures("bash", 3) + b"\n" + orjson.dumps(ended))
+        found = client.get("/v1/incidents").json()["incidents"]
+    assert {one["kind"] for one in found} == {"tool"}
+
+
+def test_why_is_known_after_a_restart(tmp_path: Path) -> None:
+    """Also of a state that began before the latest decisions of all."""
+    with dashboard(tmp_path) as client:
+        client.post("/v1/events", content=failures("first"))
+        for number in range(80):
+            client.post("/v1/events", content=failures(f"t{number}", session=f"s{number}"))
+    with dashboard(tmp_path) as client:
+        page = client.get("/?q=first").text
+    assert "/decisions/" in page.partition('id="attention"')[2].partition("</section>")[0]
+
+
+def test_a_failure_counts_once_for_a_tool_and_for_an_outage() -> None:
+    """A failure is in the history of its path, its tool and its service; each of them keeps only some."""
+
+    def failed(key: str, seconds: range, word: str = "blocked") -> OutputRecord:
+        return state("trust", key, word, failure_history=[at(one) for one in seconds])
+
+    path, service = "fetch|domain=api.example.com", "service:api.example.com"
+    board = board_of(
+        failed(path, range(100, 200, 10)),
+        failed(service, range(100, 200, 10)),
+        failed("fetch", range(50, 140, 10), "trusted"),
+    )
+    page = now_page(board, NowQuery(), NOW)
+    assert {row.title: len(row.ticks) for row in page.rows} == {service: 10}
+    assert {one.name: one.failures for one in page.tools} == {"fetch": "15", service: "10"}
+
+
 def test_a_tools_page_shows_the_states_of_its_workspace() -> None:
     """Those of other workspaces are left out, unless it shows all."""
     board = board_of(state("trust", "bash|command=rm", "blocked", workspace="w"),

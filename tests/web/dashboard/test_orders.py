@@ -205,6 +205,8 @@ def test_who_may_not_read_is_told_nothing_of_the_store(client: TestClient) -> No
     page = client.get("/sign-in").text
     assert "You may read" not in page
     assert "store.sqlite" not in page
+    assert 'id="freshness"' not in page
+    assert "data-region" not in page  # nothing that its script would follow
 
 
 def test_an_order_that_cannot_be_read_is_refused(client: TestClient) -> None:
