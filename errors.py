@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+# Address of the pages that messages name: whoever reads them may have no checkout (pyproject.toml, Documentation)
+DOCS = "https://github.com/trustfold/trustfold/blob/main/docs"
+
 
 class RejectReason(StrEnum):
     """Reason why a record became a dead letter. The codes are stable: they are metric labels and search terms.
@@ -70,7 +73,7 @@ class NotInstalled(ConfigError):
         extra = EXTRAS.get((missing.name or "").partition(".")[0], "all")
         super().__init__(
             f"{part} is not installed here ({missing}); "
-            f"pip install 'trustfold[{extra}]', or in a checkout `make install`"
+            f"pip install 'trustfold[{extra}]', or see {DOCS}/install.md#extras"
         )
 
 

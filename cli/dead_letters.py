@@ -105,7 +105,9 @@ def republish(
 
 
 def _summary(done: RepublishResult) -> Iterator[str]:
-    yield f"{done.sent:,} published again"
+    unknown = done.sent and done.failed is None  # how they end is seen by the workers
+    again = " (what still cannot be processed becomes a dead letter again)" if unknown else ""
+    yield f"{done.sent:,} published again{again}"
     if done.failed:
         yield f"{done.failed:,} failed again"
     if done.before:

@@ -19,7 +19,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import JoinGroupRequest
 from aiokafka.protocol.produce import ProduceRequest
 
-from ..errors import ConfigError, TrustfoldError
+from ..errors import DOCS, ConfigError, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.topics import TOPICS, TopicRole
 from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
@@ -163,7 +163,7 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: TopicRole) -> Asyn
         found = f"{len(missing)} of {len(planned)} do not exist: {some}"
         advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
         if len(missing) < len(planned):
-            advice += "; if they were lost, docs/recovery.md says what was lost with them and how it comes back"
+            advice += f"; if they were lost, {DOCS}/recovery.md says what was lost with them and how it comes back"
         yield CheckFinding("topics", FIX, found, advice)
     for one in differences:
         if one.what != "missing":
@@ -333,7 +333,7 @@ def publisher_findings(records: Sequence[StoredRecord], partitions: int, now_ms:
     for kind, count in wrong:
         what, _, remedy = MISTAKES[kind].rpartition(": ")
         found = f"of {latest} {count:,} are keyed wrongly; the one at {examples[kind].ref} {what}"
-        yield CheckFinding(_PUBLISHERS, FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
+        yield CheckFinding(_PUBLISHERS, FIX, found, f"{remedy} ({DOCS}/events.md#mistakes-of-publishers)")
     ahead = max((record.timestamp - now_ms for record in records), default=0.0) / 1000
     if ahead > MAX_SKEW_S:
         found = f"an event is stamped {ahead:,.0f} s ahead of this machine's clock"

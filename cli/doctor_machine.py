@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..config import ENVIRONMENT, EnvironmentSettings, RuleFiles
-from ..errors import ConfigError, TrustfoldError
+from ..errors import DOCS, ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..integrations.hook_client import ANSWER_S, MAX_READ_BYTES, PAUSE_S
 from ..schemas.decision_text import counted
@@ -105,7 +105,7 @@ def _variables() -> Iterator[CheckFinding]:
     yield CheckFinding("environment", OK, ", ".join(name for name in given if name not in unknown) or "nothing is set")
     for name in unknown:
         near = get_close_matches(name, KNOWN_VARIABLES, n=1, cutoff=0.8)
-        advice = f"did you mean {near[0]}?" if near else "docs/operating.md lists every variable"
+        advice = f"did you mean {near[0]}?" if near else f"{DOCS}/operating.md#environment lists every variable"
         yield CheckFinding("environment", NOTE, f"{name} is set, but no setting has that name", advice)
 
 

@@ -172,7 +172,7 @@ def _from_store(recorder: PartitionRecorder, path: Path, keep_days: int | None, 
 def _from_kafka(recorder: PartitionRecorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> bool:
     """As `_from_store`."""
     from .clients.kafka import KafkaTarget
-    from .clients.kafka_log import run
+    from .clients.kafka_log import reaching_kafka, run_client
 
     settings = KafkaTarget(broker).kafka
     received: list[int] = []
@@ -194,5 +194,6 @@ def _from_kafka(recorder: PartitionRecorder, broker: str, group: str, keep_days:
             note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
             await recording.run(stopped, once=once)
 
-    run(settings, work())
+    with reaching_kafka(settings):
+        run_client(work())
     return signal.SIGINT in received

@@ -7,9 +7,11 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from io import TextIOWrapper
 from pathlib import Path
+from threading import Timer
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ConfigError, TargetUnreachable, TookTooLong, TrustfoldError
@@ -135,6 +137,21 @@ def echo(text: str, *, nl: bool = True) -> None:
     import click
 
     click.echo(visible(text), nl=nl)
+
+
+TELL_S = 3.0  # Seconds after which a command says what it waits for
+
+
+@contextmanager
+def told_waits(where: str) -> Iterator[None]:
+    """Note what the block waits for, if it takes longer than `TELL_S`."""
+    late = Timer(TELL_S, note, [f"still waiting for {where}"])
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def note_any(text: str | None) -> None:

@@ -6,10 +6,9 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -24,13 +23,12 @@ from .clients.client import TargetRights
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination
-from .render import ExitCode, note
+from .render import ExitCode, note, told_waits
 
 if TYPE_CHECKING:
     from ..ingest.growing_files import FileFollower
 
 LOOK_S = 1.0  # Seconds between two polls of the files
-TELL_S = 3.0  # Seconds without an answer after which the first attempt says what it waits for
 LONGEST_WAIT_S = 30.0  # Longest pause in seconds between two attempts to publish while the target does not answer
 
 
@@ -102,13 +100,8 @@ def _follow(logs: FileFollower, publish: Publish, where: str, *, once: bool) -> 
     while True:
         for path, events in logs.news():
             hidden = [redact_record(event) for event in events]
-            waits = Timer(TELL_S, note, [f"no answer from {where} yet; waiting"])
-            if not answered:
-                waits.start()
-            try:
+            with nullcontext() if answered else told_waits(where):
                 outcome = publish(hidden) if once else _publish_with_retries(publish, hidden, begun=sent > 0)
-            finally:
-                waits.cancel()
             answered = True
             if outcome.left_out and not left_out and not once:
                 note(f"{path}: left out, as hooks already report its session")
@@ -180,14 +173,15 @@ def _to_kafka(bootstrap: str) -> Publish:
     import asyncio
 
     from .clients.kafka import KafkaTarget
-    from .clients.kafka_log import TIMEOUT_S, run
+    from .clients.kafka_log import TIMEOUT_S, reaching_kafka, run_client
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
     def publish(events: Sequence[bytes]) -> PublishOutcome:
         sending = send(target.kafka, iter(events), topic="events")
-        return PublishOutcome(run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused)  # could wait forever
+        with reaching_kafka(target.kafka):
+            return PublishOutcome(run_client(asyncio.wait_for(sending, TIMEOUT_S)).refused)  # could wait forever
 
     return publish
 

@@ -432,7 +432,7 @@ class ToolGuard(CheckMixin, ReportMixin):
         if not callable(function):
             raise EnvelopeRejected(f"the function of {tool_name!r} is no function, but {kind_of(function)}")
         try:
-            call = self._builder.build(self.tools.get(tool_name), args, clean_text(session_id), session, options)
+            call = self._builder.build(self.tools.get(tool_name), args, session_id, session, options)
         except EnvelopeRejected:
             raise
         except Exception as error:

@@ -37,7 +37,7 @@ from ..schemas.tool_envelopes import (
 from ..schemas.vocabulary import ToolClass
 from .errors import INVALID_INPUT, UNKNOWN_TOOL, EnvelopeRejected
 from .failure import RanProgram
-from .json_view import json_form, kind_of, sent_form, text_of
+from .json_view import clean_text, json_form, kind_of, sent_form, text_of
 from .privacy import is_private_key_of
 from .result import ToolResult
 from .tools import ToolRegistration
@@ -337,7 +337,9 @@ def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> 
 
 def is_name(value: object) -> TypeGuard[str]:
     """Whether a value is a valid id or name for events."""
-    return type(value) is str and 0 < len(value) <= 256 and "\x1f" not in value and "\x00" not in value
+    if type(value) is not str or not 0 < len(value) <= 256 or "\x1f" in value or "\x00" in value:
+        return False
+    return clean_text(value) == value  # lone surrogates cannot be told apart once they are written
 
 
 def check_call(tool_name: object, args: object, session_id: object) -> None:

@@ -27,7 +27,7 @@ from .secret_patterns.names import is_secret_name, is_session_name
 from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
 from .secret_patterns.shapes import SecretShape, plain
 from .secret_patterns.structures import STRUCTURES
-from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
+from .secret_patterns.tokens import BASE64, ENCODED, HEX, HEX_STARTS, RUN, TOKENS
 from .secret_patterns.values import MASK, looks_random
 
 HIDDEN = "[redacted]"  # Text that replaces a secret
@@ -54,6 +54,11 @@ _PERCENT = re.compile(
     rb"(?<![^\s\"'<>`\\])[^\s\"'<>`\\%]*(?:%(?![2-7][0-9A-Fa-f])[^\s\"'<>`\\%]*)*%[2-7][0-9A-Fa-f][^\s\"'<>`\\]*"
 )
 _SHORTEST, _SHORT = 6, 64
+# Letters that are not seen or as wide as those of Chinese: soft hyphen, zero-width signs, full-width ASCII
+_DISGUISED = (b"\xef", b"\xe2\x80\x8b", b"\xe2\x80\x8c", b"\xe2\x80\x8d", b"\xe2\x81\xa0", b"\xc2\xad")
+_SEEN_AS = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff")) | {
+    wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)
+}
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> str:
@@ -93,6 +98,8 @@ def redact_bytes(raw: bytes, depth: int = 0) -> bytes:
     if HIDE_EMAILS and b"@" in raw:
         raw = EMAIL.sub(_HIDDEN, raw)
     if depth < _MAX_ENCODINGS:
+        if not raw.isascii() and any(sign in raw for sign in _DISGUISED):
+            raw = _decoded(raw, raw.decode("utf-8", "replace").translate(_SEEN_AS).encode(), depth)
         if b"%" in raw and _ESCAPE.search(raw):
             raw = _PERCENT.sub(lambda run: _decoded(run.group(), unquote_to_bytes(run.group()), depth), raw)
         if b"&quot;" in raw or b"\\u0022" in raw:
@@ -120,6 +127,12 @@ def _is_encoded_secret(match: re.Match[bytes], _: bytes) -> bool:
     return redact_bytes(decoded, _MAX_ENCODINGS) is not decoded
 
 
+def _is_secret_in_hex(match: re.Match[bytes], _: bytes) -> bool:
+    """Whether a run of hex digits is the text of a token."""
+    decoded = bytes.fromhex(match.group().decode())
+    return redact_bytes(decoded, _MAX_ENCODINGS) is not decoded
+
+
 def _decoded(raw: bytes, decoded: bytes, depth: int) -> bytes:
     """Return an encoded text as it is, or decoded and redacted if it holds a secret."""
     shown = redact_bytes(decoded, depth + 1)
@@ -136,21 +149,24 @@ def secret_spans(text: str) -> list[str]:
 
 # --- the search ------------------------------------------------------------------------------------------------------
 
-_ENCODED = SecretShape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
+_ENCODED = (
+    SecretShape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret),
+    SecretShape("hex", HEX, HEX_STARTS, anchored=True, check=_is_secret_in_hex),
+)
 
 # Expressions that texts are searched with, in this order: earlier ones may contain later ones
-RULES: tuple[SecretShape | SecretLabel, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
+RULES: tuple[SecretShape | SecretLabel, ...] = (*STRUCTURES, *TOKENS, *_ENCODED, *LABELS)
 
 # First three bytes of tokens
 TOKEN_STARTS = frozenset(
     (needle + last)[:3]
-    for shape in (*TOKENS, _ENCODED)
+    for shape in (*TOKENS, *_ENCODED)
     if shape.anchored
     for needle in shape.needles
     for last in ((b"",) if len(needle) > 2 else (bytes((byte,)) for byte in range(45, 127)))
 )
 
-_FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + 1
+_FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + len(_ENCODED)
 
 # Values after labels that are judged: so many, and one for so many bytes; a text with more is hidden from there on
 SOME_VALUES, BYTES_OF_VALUE = 500, 40
@@ -211,7 +227,7 @@ def _search() -> SecretSearch:
     )
     return SecretSearch(
         needles,
-        NeedleSearch({rule: shape.needles for rule, shape in enumerate((*TOKENS, _ENCODED), _FIRST_TOKEN)}),
+        NeedleSearch({rule: shape.needles for rule, shape in enumerate((*TOKENS, *_ENCODED), _FIRST_TOKEN)}),
         {
             rule: tuple(
                 frozenset(map(needles.numbers.__getitem__, group)) if needles.numbers.keys() >= set(group) else group

@@ -14,6 +14,7 @@ from ...streams.kafka.access import RIGHTS_ERRORS, BrokerDenied, missing_right_e
 from ...streams.kafka.kafka_settings import KafkaSettings
 from ...streams.kafka.lag import standing_of
 from ...streams.kafka.records import TIMEOUT_S, OutgoingRecord, StoredRecord, command_key, places_at, read, write
+from ..render import told_waits
 
 __all__ = [
     "TIMEOUT_S",
@@ -24,6 +25,7 @@ __all__ = [
     "places_at",
     "read",
     "run",
+    "run_client",
     "standing_of",
     "write",
 ]
@@ -61,6 +63,6 @@ def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
 
 
 def run(settings: KafkaSettings, work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that uses Kafka to its end; aiokafka's errors become trustfold's."""
-    with reaching_kafka(settings):
+    """Run a coroutine that uses Kafka to its end, with a note if that takes long; errors become trustfold's."""
+    with reaching_kafka(settings), told_waits(settings.bootstrap):
         return run_client(work)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from ...errors import DOCS
 from ..attempts import attempt_limit_ms, invoke
 from ..clock import GuardClock
 from ..errors import Passthrough, is_control_flow, is_cut_off
@@ -30,7 +31,7 @@ OUTCOME_UNKNOWN = "outcome_unknown"
 
 MESSAGE = (
     "an earlier call with this key was cut off, and nobody knows whether its change was made; find out, then settle "
-    "the key (docs/guard.md, Unknown outcomes)"
+    f"the key ({DOCS}/guard.md#unknown-outcomes)"
 )
 
 

@@ -31,7 +31,7 @@ _LAUNCHERS = {
     "watch": _launcher("-n --interval -q", joined=True),
     "parallel": _launcher("-j -N -n -L -S -a", joined=True),
     "tmux": _launcher("-s -n -c -t -x -y -F -e -L -S -f", 1, joined=True),
-    "screen": _launcher("-S -c -h -s -t -T"),
+    "screen": _launcher("-S -dmS -c -h -s -t -T"),
     "strace": _launcher("-o -e -p -s -u -E -a -b -I -O -S -P -X"),
     "ltrace": _launcher("-o -e -p -s -u -a -n"),
     "flock": _launcher("-w -E --timeout", 1),

@@ -43,7 +43,7 @@ _PROGRAMS = {
     "pypy": ("-c", "-m"),
     "perl": ("-e", "-E", "-n", "-p"),
     "ruby": ("-e", "-n", "-p"),
-    "node": ("-e", "-p", "--eval", "--print"),
+    **dict.fromkeys(("node", "ts-node", "tsx"), ("-e", "-p", "--eval", "--print")),
     "bun": ("-e", "--eval"),
     "deno": ("eval",),
     "lua": ("-e",),
@@ -536,7 +536,7 @@ class _ScriptReader:
             self._run(line, step.privileged, depth)
             for each in self.steps[first : first + 1]:
                 each.upstream = each.upstream or list(step.upstream)
-        elif step.name == "ssh" and (text := input_of(step)) is not None:
+        if step.name == "ssh" and (not line or line.split()[0] in SHELLS) and (text := input_of(step)) is not None:
             self._run(text, step.privileged, depth)
         for each in self.steps[first:]:
             each.privileged = each.privileged or step.privileged

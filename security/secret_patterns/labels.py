@@ -37,7 +37,7 @@ def _label(words: Iterable[str], label: str, separators: str = "", foreign: int 
             (
                 rf"({label})(?:\\*[\"'`])?[\])]?{_TYPE}[ \t]{{0,8}}"
                 rf"(=>|:=|\?=|::(?=[ \t])|[:=](?![:=])|(?<=[ \t])(?:is|was)(?=[ \t]){separators})[ \t]{{0,8}}{_LEAD}"
-                + VALUE.replace("]*))", f"]{{0,{LONGEST_BARE - 1}}}))")
+                + VALUE.replace("]*))", f"]{{0,{LONGEST_BARE - 1}}}))").replace("([^\\s", r"((?:\[redacted\])?[^\s", 1)
             ).encode()
         ),
         foreign,
@@ -46,14 +46,14 @@ def _label(words: Iterable[str], label: str, separators: str = "", foreign: int 
 
 _ENGLISH = {
     "pass": r"(?:word|wd|phrase|code)?(?:\x20nuova)?", "pwd": "", "secret": "", "token": "", "key": "", "credential": "s?",
-    "otp": "", "pin": "", "cvv": "2?", "cvc": "2?", "ssn": "", "sig": "(?:nature)?", "jwt": "",
+    "otp": "", "pin": r"(?:[_\x20-]?code)?", "cvv": "2?", "cvc": "2?", "ssn": "", "sig": "(?:nature)?", "jwt": "",
     "sess": "(?:ion)?[_ -]?(?:id|key)", "sid": "", "seed": "[_ -]?phrase", "recovery": "[_ -]phrase",
     "mnemonic": "", "auth": "", "dsn": "", "psk": "",
 }  # fmt: skip
 _HEADS = {"sess": ("sess", "session"), "seed": ("seed",), "recovery": ("recovery",)}
 _TAILS = {"sess": ("id", "key"), "seed": ("phrase",), "recovery": ("phrase",)}
 PASSWORDS = (
-    "passwort|kennwort|zugangscode|mot de passe|code secret|contraseña|contrasena|clave|senha|palavra-passe|palavra passe"
+    "passwort|kennwort|zugangscode|zugangsschlüssel|mot de passe|clé api|clé d'accès|clave de acceso|chave de acesso|chiave di accesso|code secret|contraseña|contrasena|clave|senha|palavra-passe|palavra passe"
     "|parola d'ordine|parola|wachtwoord|hasło|haslo|heslo|geslo|lozinka|jelszó|parolă|lösenord|losenord|passord|adgangskode"
     "|salasana|şifre|sifre|κωδικός|κωδικός πρόσβασης|пароль|парола|лозинка|סיסמה|ססמה|كلمة المرور|كلمة السر|رمز عبور"
     "|पासवर्ड|密码|密碼|口令|パスワード|暗証番号|비밀번호|암호|mật khẩu|รหัสผ่าน|kata sandi"
@@ -106,6 +106,9 @@ _REST_OF_LINE = re.compile(rb"[^\n\"'\\]*")
 _ENV = re.compile(rb"(?<![A-Z0-9_])(?:(?<![a-z])[A-Z]|[A-Z0-9_][0-9_]*+[A-Z])[A-Z0-9_]*+$")
 _IDENTIFIER = re.compile(rb"[a-z_]+")
 _FOUND = re.compile(rb"\xff+|\[redacted(?::[0-9a-f]{16})?\]")  # Parts of a value that are hidden already
+# A sentence in Chinese, Japanese or Korean about passwords has no long word of ASCII
+_EAST_ASIAN, _ASCII_WORD = re.compile(rb"[\xe3-\xed]"), re.compile(rb"[!-~]{5}")
+_TEACHES = re.compile(rb"(?i:to (?:reset|change|recover|choose|set) (?:your|the|a) [a-z]{3,10})$")
 _KEY_BEFORE = re.compile(
     rb"(?:api|access|private|account|master|secret|sign(?:ing)?|encryption|license|ssh|shared|session|deploy|storage"
     rb"|subscription|consumer|client|admin|write|auth|hmac|aes|rsa|service|app|application|integration|ingest|project)"
@@ -114,7 +117,9 @@ _KEY_BEFORE = re.compile(
 _PHRASES = frozenset(
     {b"pass", b"passphrase", b"password", b"mnemonic", b"seed phrase", b"seed_phrase", b"recovery phrase"}
 )
-_NUMBERS = frozenset({b"otp", b"pin", b"cvv", b"cvc", b"cvv2", b"cvc2", b"ssn"})
+_NUMBERS = frozenset(
+    {b"otp", b"pin", b"pin code", b"pin_code", b"pin-code", b"pincode", b"cvv", b"cvc", b"cvv2", b"cvc2", b"ssn"}
+)
 _STRONG = (b"pass", b"pwd", b"secret", b"credential", b"mnemonic", b"seed", b"recovery")
 
 
@@ -131,7 +136,7 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
     env = _ENV.search(before) is not None and (len(label) > 3 or text[match.start() - 1 : match.start()] == b"_")
     if not value or is_placeholder(value) or (bare and text[end : end + 1] in {b"(", b"["}):
         return None
-    if bare and _is_call(value):
+    if bare and (_is_call(value) or (value.isalpha() and _TEACHES.search(before))):
         return None
     lead = text[match.end(2) : start]
     if bare and b"\n" in lead:
@@ -147,6 +152,7 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
             return None  # the line after `password:` is not its value
     if foreign:
         fits = len(value) >= 16 and _is_opaque(value) if foreign > 1 else len(value) >= 5 and looks_random(value)
+        fits = fits and (_EAST_ASIAN.search(value) is None or _ASCII_WORD.search(value) is not None)
         return (start, _without_stop(text, start, end) if bare else end) if fits else None
     in_word = text[match.start() - 1 : match.start()].isalpha() and match.start() > 0
     camel = text[match.start() : match.start() + 1].isupper()

@@ -31,6 +31,12 @@ def _are_bytes(match: re.Match[bytes], _: bytes) -> bool:
     return max(numbers) < 256 and len(set(numbers)) > 32
 
 
+def _is_of_jwk(match: re.Match[bytes], text: bytes) -> bool:
+    """Whether a member of an object belongs to a private key in JSON."""
+    return has_entropy(match, text) and b"kty" in text[max(0, match.start() - 4_000) : match.end() + 4_000]
+
+
+_PRIVATE_PARTS = ("d", "k", "p", "q", "dp", "dq", "qi")
 _HEX = [f"{first}{second}" for first in "0abcdef" for second in "0abcdef"]
 
 KEYS = (
@@ -42,8 +48,10 @@ KEYS = (
     shape("ansible vault", "^$ansible_vault;",
       r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256?(?:;[\w.-]{1,80})?(?:\s|\\n?){1,8}((?:\s|\\n?){0,32}[0-9a-f]{16,}+(?:(?:\s|\\n?){1,32}[0-9a-f]{16,}+)*+)"),
     shape("solana", "^[0,|[00,|[000,", r"\[(\d{1,3}(?:,\s{0,8}\d{1,3}){63})\s{0,8}\]", _are_bytes),
-    shape("solana key", "^solana|keypair|phantom", r"(?i:solana|keypair|phantom)[^\n]{1,60}?(?<![A-Za-z0-9])([1-9A-HJ-NP-Za-km-z]{86,88})(?![A-Za-z0-9])",
-      lambda match, _: _SIGNATURE.search(match.group()) is None),
+    shape("solana key", "^solana|keypair|phantom|secret key|private key", r"(?i:solana|keypair|phantom|secret key|private key)[^\n]{1,60}?(?<![A-Za-z0-9])([1-9A-HJ-NP-Za-km-z]{86,88})(?![A-Za-z0-9])",
+      lambda match, _: _SIGNATURE.search(match.string, match.start(), match.start(1)) is None),
+    shape("jwk", "^" + "|".join(f"{quote}{name}{end}" for name in _PRIVATE_PARTS for quote in "\"'" for end in "\"'\\"),
+      rf"[\"'](?:{'|'.join(_PRIVATE_PARTS)})(?:\\{{0,8}}[\"'])\s{{0,4}}:\s{{0,4}}\\{{0,8}}[\"']([\w-]{{20,}})", _is_of_jwk),
     shape("minisign", "^minisign encrypted secret key", r"minisign encrypted secret key(?:\s|\\n?){1,4}([A-Za-z0-9+/=]{40,})"),
 )  # fmt: skip
 
@@ -94,6 +102,11 @@ def is_header_value(value: bytes) -> bool:
     return not is_placeholder(secret) and not (CODE.fullmatch(secret) and secret.lower() == secret)
 
 
+def _is_credential(match: re.Match[bytes], text: bytes) -> bool:
+    """Whether the password of a URL is none of an example."""
+    return is_given(match, text) and not match.group().endswith((b"user:password@", b"username:password@"))
+
+
 _ID = re.compile(rf"{UUID}|[0-9a-f]{{40}}|[0-9a-f]{{64}}|\d+".encode())
 _PORT = re.compile(rb"\d{1,5}/")
 
@@ -106,9 +119,15 @@ WEB = (
       r"(?#folded)(?<![a-z])(?:set-?)?cookies?(?:\\*['\"])?\s*[:=]\s*(?:\\*[\"'])?([^\s=\r\n'\"}\\]{0,256}=[^\r\n'\"}\\]*)"),
     shape("session cookie", "^sess=|session=|sessid=|sess_id=|sessionid=|session_id=|samlresponse=|sid=",
       r"(?#folded)(?:sess(?:ion)?(?:_?id)?|samlresponse|(?<![a-z])sid)=([a-z0-9%._:~+/-]{8,})", has_entropy),
+    shape("cookie in JSON", "^value|httponly",
+      rf"(?#folded)(?:value{QUOTE}\s{{0,4}}:\s{{0,4}}\\*[\"']([^\"'\\\n]{{8,400}})\\*[\"'][^{{}}]{{0,300}}?httponly"
+      rf"|httponly[^{{}}]{{0,300}}?value{QUOTE}\s{{0,4}}:\s{{0,4}}\\*[\"']([^\"'\\\n]{{8,400}}))", has_entropy, "httponly"),
     shape("bearer", "^bearer|basic|digest|negotiate|token ",
       r"(?#folded)(?<![a-z])(?:(?:bearer|basic|digest|negotiate)\s+|token +)([a-z0-9+/._~=-]{8,})", has_entropy),
-    shape("credentials in a URL", "^://", r"://[^\s/@'\":]*:([^\s/'\"@]*(?:@[^\s/'\"@.]*)*)@", is_given, "@"),
+    shape("password with an at sign and a slash in a URL", "^://", r"://[^\s/@'\":]{1,80}:([^\s'\":/@]{1,80}@[^\s'\":@/]{0,80}/[^\s'\":@]{0,80})@[\w.-]{1,80}:\d", None, "@"),
+    shape("credentials in a URL", "^://", r"://[^\s/@'\":]*:([^\s/'\"@]*(?:@[^\s/'\"@.]*)*)@", _is_credential, "@"),
+    shape("user of hidden credentials in a URL", "^://", r"://([0-9a-f]{32}):\xff{1,400}@", None, "@"),
+    shape("go database", "@tcp(|@unix(", r"(?<![\w.-])[\w.-]{1,80}:([^\s'\"\\@]{1,120})@(?:tcp|unix)\(", is_given),
     shape("password with a slash in a URL", "^://", r"://[^\s/@'\":]{1,80}:([^\s'\"@:/]{1,80}/[^\s'\"@:]{0,80})@",
       lambda match, _: not _PORT.match(match[1]), "@"),
     shape("user in a URL", "^://", r"://([A-Za-z0-9_-]{16,}):?@", None, "@"),
@@ -124,6 +143,12 @@ WEB = (
 )  # fmt: skip
 
 
+def _is_flag_value(match: re.Match[bytes], text: bytes) -> bool:
+    """Whether what follows a flag is its value, not words of a manual in the column beside it."""
+    return is_given(match, text) and _MANUAL.search(text, match.start(), match.end() + 2) is None
+
+
+_MANUAL = re.compile(rb"  [A-Za-z]+ [A-Za-z]\Z")
 _FLAGS = r"oauth2-bearer|password|passwd|pass|passphrase|token|api-?key|secret|auth-?key|access-?key|secret-?key|private-?key|pin|otp|pw|setcookie|account-key|shared-key|master-key|encryption-key"
 _SET = r"(?:\bset(?:x|env|var)?|\bconfig(?: set)?|\bput|#define) [ \t]{0,3}"
 _WORD = r"\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"
@@ -149,10 +174,11 @@ _PROGRAMS = tuple(
         ("rabbitmqctl", "^rabbitmqctl", r"(?:add_user|change_password|authenticate_user) +[\w.@-]{1,80} +" + _TEXT),
         ("wpa_passphrase", "^wpa_passphrase", r"\S{1,80} +" + _TEXT),
         ("rclone", "^rclone", r"obscure +" + _TEXT),
+        ("rclone", "^rclone", r"(?:pass|password2?|client_secret|secret_access_key|account_key|key|token)[ =]{1,4}" + _TEXT),
         ("mc", " set ", r"alias +set +\S{1,80} +\S{1,200} +\S{1,128} +" + _TEXT, "alias"),
         ("openssl", "^openssl", r"-k {1,4}" + _WORD),
         ("ssh-keygen", "^ssh-keygen", r"-[NP] {0,4}" + _WORD),
-        ("snmpwalk snmpget snmpset snmpbulkwalk snmptrap", "^snmp", r"-[AX] {0,4}" + _WORD),
+        ("snmpwalk snmpget snmpset snmpbulkwalk snmptrap", "^snmp", r"-[AXc] {0,4}" + _WORD),
         ("lftp", "^lftp", r"-u {0,4}\\*['\"]?[\w.@-]{1,80},([^\s'\"\\]+)"),
         ("db2", " using ", r"user +[\w.-]{1,80} +using +" + _TEXT, "db0"),
         ("secretsdump wmiexec smbexec psexec atexec dcomexec mssqlclient getuserspns getnpusers", "@",
@@ -176,7 +202,7 @@ COMMANDS = (
     shape("set command", "^set |setx |setenv |setvar |config |put |#define ",
       rf"(?#folded){_SET}(?:--?[\w-]{{1,30}}[ \t]{{1,4}}){{0,3}}\\*[\"']?([\w./:@-]{{2,80}})\\*[\"']?\s{{1,4}}\\*[\"']?([^\s\"'`|;&\\<>=(){{}}\[\],]{{6,}})", is_named_and_random),
     shape("flag", "-oauth0-bearer|-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw|-setcookie|-account-key|-shared-key|-master-key|-encryption-key",
-      rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+|\\*[\"'],\s{{0,4}}){VALUE}", is_given),
+      rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+|\\*[\"'],\s{{0,4}}){VALUE}", _is_flag_value),
     shape("windows flag", "^/p:|/pass:|/password:", r"(?#folded)(?<=\s)/p(?:ass(?:word)?)?:" + _TEXT, is_given),
     shape("user flag", "^-u|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]++\\*+['\"]?[^\s:'\"]+:([^\s'\"\\]+)", is_given),
     *(
@@ -186,6 +212,7 @@ COMMANDS = (
     shape("password by a pipe", "cryptsetup|kinit|smbpasswd|su -|secret create|chpasswd|--password-stdin|--stdin|--with-token|--passphrase-fd|secret put|secret set|sudo",
       r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?(?:\\*['\"]?%s(?:\\++n)?\\*['\"]?\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?(?:chpasswd|cryptsetup|kinit|smbpasswd|su -|(?:docker|podman) secret create)|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
       is_given, "echo|printf"),
+    shape("mask of a log", "^::add-mask::", r"::add-mask::([^\s\"'\\]{3,})", is_given),
     shape("password by a here string", "<<<",
       r"(?:--with-token|--password-stdin|chpasswd|passwd|sudo -S)[^\n<]{0,80}<<<\s{0,4}\\*['\"]?(?:[\w.@-]{1,80}:)?([^\s'\"\\]+)", is_given),
     shape("secure string", "^convertto-securestring", r"(?#folded)convertto-securestring\s+(?:-string\s+)?\\*[\"']([^\"'\n\\]+)", is_given),
@@ -241,6 +268,7 @@ CONFIGURATION = (
     shape("smtp login", "^auth login", r"AUTH LOGIN\s{0,2}\n\s{0,2}((?:[A-Za-z0-9+/]{4,88}={0,2}\s{0,2}\n\s{0,2})?[A-Za-z0-9+/]{4,88}={0,2})(?=\s|[\"'\\]|\Z)", has_entropy, "\n"),
     shape("redis", "^auth |requirepass |masterauth ",
       r"\b(?:AUTH +(?:[\w.-]{1,40} +(?=[^\s]{0,40}[0-9A-Z]))?|requirepass +|masterauth +)\\*[\"']?([^\s\"'\\]{5,})", is_random_value),
+    shape("snmp", "^snmp-server community ", r"snmp-server community {1,4}([^\s\"'\\]{3,})", is_given),
     shape("cisco", "^password 0 |secret 0 ", r"\b(?:password|secret) [057] ([^\s'\"\\]{8,})", has_entropy),
     shape("netrc", "^login", r"(?#folded)\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)", is_given, "password"),
     shape("netrc machine", "^machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)", is_given, "password"),
@@ -260,6 +288,7 @@ CONFIGURATION = (
     shape("pair of k and v", "^'k|\"k", rf"(?#folded)[\"']k\\*[\"']\s{{0,4}}:\s{{0,4}}{QUOTE}([\w .-]{{2,64}}){QUOTE}\s{{0,4}},\s{{0,24}}{QUOTE}v{QUOTE}\s{{0,4}}:\s{{0,4}}{VALUE}", is_named, NAME_STEMS),
     shape("terraform variable", "^variable ",
       rf"(?#folded)variable {{1,4}}{QUOTE}([\w.-]{{2,64}}){QUOTE}\s{{0,4}}\{{[^{{}}]{{0,300}}?\bdefault\s{{0,4}}=\s{{0,4}}\\*\"([^\"\\\n]{{1,400}})", is_named, NAME_STEMS),
+    shape("random password", "^random_password", r"random_password\\*\"[\s\S]{0,1000}?[^\w]result\\*\"\s{0,4}:\s{0,4}\\*\"([^\"\\\n]{4,})", is_given, "result"),
     shape("directive", "^" + "|".join(f"{word}{blank}" for word in _DIRECTIVES for blank in (" ", "\t")),
       rf"(?#folded)(?:{'|'.join(_DIRECTIVES)})[ \t]{{1,8}}(?<!:)\\*[\"']?([^\s\"'\\,;(){{}}<>=]{{6,}})", _is_directive),
     shape("sentinel", "^auth-pass ", r"auth-pass [\w.-]{1,60} ([^\s\"'\\]{5,})", is_mixed),
@@ -328,6 +357,7 @@ PROSE = (
       r"(?#folded)(?:backup|recovery|scratch) codes?\s{0,4}[:=]\s{0,4}([\w-]{6,20}(?:[ ,\t]{1,3}[\w-]{6,20}){0,20})", has_entropy),
     shape("password in prose", "^password |passphrase |passcode |pwd |pin |token |passwort |kennwort |mot de passe |senha ",
       r"(?#folded)(?:(?<=with )|(?<=using )|(?<=use )|(?<=by )|(?<=mit )|(?<=avec )|(?<=com )|(?<=the )|(?<=dem )|(?<=le )|(?<=la )|(?<=with a ))(?:password|passphrase|passcode|pwd|pin|token|passwort|kennwort|mot de passe|senha) \\*[\"']?([^\s\"'\\,;]{5,})", is_random_value),
+    shape("typed password", "^passphrase for |password for |passcode for ", r"(?#folded)(?:passphrase|password|passcode) for [^\n]{1,120}?:[ \t]{1,4}([^\s\"'\\]{5,})", is_mixed),
     shape("key in an error", "^api key |access key |api key:|access key:", r"(?#folded)(?:api|access) key(?: provided| given)?:? \\*[\"'`]?([^\s\"'`\\,;]{12,})", is_mixed),
     shape("password before its kind", "|".join(f" as {the}{kind}" for the in ("", "the ") for kind in _NAMED_AFTER),
       rf"(?#folded)(?<![^\s\"'`])([^\s\"'`\\]{{6,80}}+)[\"'`]? as (?:the )?(?:{'|'.join(_NAMED_AFTER)})", is_mixed),

@@ -110,19 +110,21 @@ _YAML_ITEM = re.compile(
     rb"[ \t]{0,40}-[ \t]{1,4}(?:\\*[\"'])?([^\s\"'\\]{1,400})(?:\\*[\"'])?[ \t]{0,8}(?:\n|(?=[\"'\\])|\Z)"
 )
 _ITEM = re.compile(rb"[\s,]{0,40}(?:\\*[\"'])?([^\s\"'\\,\[\]]{1,400})(?:\\*[\"'])?")
-_LONG = 16  # Least length of a token of a list; those of a language are shorter
+_LONG, _SHORT = 16, 8  # Least length of a token of a list: those of a language are shorter, or not all alike random
 
 
 def _of_list(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
     """Secrets in a list, and where it ends."""
     found: list[Span] = []
+    every = True
     at, least = match.end(), _LONG if match.group().startswith(b"token") else 0
     matches = _ITEM.match if text[at - 1 : at] == b"[" else _YAML_ITEM.match
     while item := matches(text, at):
         at = item.end()
-        if len(item[1]) >= least and is_password(item[1]):
+        if is_password(item[1]):
             found.append(item.span(1))
-    return found, at
+        every = every and len(item[1]) >= _SHORT and item[1] != item[1].lower() and is_password(item[1])
+    return [place for place in found if every or place[1] - place[0] >= least], at
 
 
 TABLES = (

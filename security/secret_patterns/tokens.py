@@ -134,6 +134,15 @@ RUN = 16  # Shortest run of token characters that is checked, in bytes
 
 BASE64 = re.compile(rb"(?<![A-Za-z0-9+_-])[A-Za-z0-9+/_-]{20,}={0,2}")
 
+HEX = re.compile(rb"(?<![0-9A-Za-z])(?:[0-9a-f]{2}){16,}+(?![0-9A-Za-z])")
+
+# Beginnings of tokens as text in hex; shorter ones are in many digests
+HEX_STARTS = tuple(
+    sorted(
+        {needle.hex().encode() for shape in TOKENS for needle in shape.needles if shape.anchored and len(needle) > 3}
+    )
+)
+
 # First characters in base64 of tokens, of an object of JSON, and of a key in PEM
 ENCODED = frozenset(
     b64encode(needle[:3]) for shape in TOKENS for needle in shape.needles if shape.anchored and len(needle) > 2

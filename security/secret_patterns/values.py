@@ -40,7 +40,8 @@ _WORDS = frozenset(
 # Byte, invalid in UTF-8, that stands for each byte of a secret that is already found
 MASK = b"\xff"
 _PLACEHOLDER = re.compile(
-    rb"\xff.*|\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*",
+    rb"\xff.*|\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*"
+    rb"|(?:[A-Z]+[_-])*(?:TOKEN|KEY|PASSWORD|PASSPHRASE|SECRET|PIN|FILE|STRING|VALUE)\]?",  # `[--token TOKEN]`
     re.DOTALL,
 )
 

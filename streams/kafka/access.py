@@ -14,7 +14,7 @@ from weakref import WeakSet
 from aiokafka import errors
 from aiokafka.conn import collect_hosts, create_conn
 
-from ...errors import ConfigError
+from ...errors import DOCS, ConfigError
 
 if TYPE_CHECKING:
     from .kafka_settings import KafkaSettings
@@ -25,7 +25,7 @@ SHOWN = 3  # Number of topics named in an error
 # Exceptions of a failed connection
 CONNECTION_FAULTS = (OSError, errors.KafkaError, TimeoutError, asyncio.IncompleteReadError)
 
-RIGHTS = "`trustfold topics acls` prints the commands (docs/operating.md, Rights)"
+RIGHTS = f"`trustfold topics acls` prints the commands ({DOCS}/operating.md#rights)"
 
 # Remedy for a broker that accepts a connection and closes it at the first request
 WANTS_SASL = "it may want SASL (TRUSTFOLD_SECURITY_PROTOCOL), or be starting; look at its log"

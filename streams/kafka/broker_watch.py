@@ -19,6 +19,7 @@ from typing import Any
 from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 
+from ...errors import DOCS
 from .faults import WorkerFault, is_refusal
 from .kafka_settings import KafkaSettings
 from .topic_metadata import TopicDescription, TopicMetadata, described
@@ -190,7 +191,7 @@ class BrokerWatch:
         if topic is None or topic.error == errors.UnknownTopicOrPartitionError.errno:
             return self.deleted(name) if READ in needs else _lost_output(name, "deleted")
         if topic.error == errors.TopicAuthorizationFailedError.errno:
-            remedy = f"give the {self.who}'s user its rights again (docs/operating.md, Rights)"
+            remedy = f"give the {self.who}'s user its rights again ({DOCS}/operating.md#rights)"
             return f"the brokers deny topic {name}: {remedy}"
         if topic.error:
             return ""  # no leader yet, or an answer from a broker that is still starting
@@ -204,7 +205,7 @@ class BrokerWatch:
             if lost:
                 return (
                     f"the {self.who}'s user has no {' and '.join(lost)} on topic {name}: give the right to it "
-                    f"(docs/operating.md, Rights) and start the {self.who} again"
+                    f"({DOCS}/operating.md#rights) and start the {self.who} again"
                 )
         return ""
 

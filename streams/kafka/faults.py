@@ -7,7 +7,7 @@ import re
 
 from aiokafka import errors
 
-from ...errors import TrustfoldError
+from ...errors import DOCS, TrustfoldError
 
 _PASSING = (
     errors.BrokerNotAvailableError,
@@ -49,15 +49,15 @@ _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ),
     (
         (errors.TopicAuthorizationFailedError,),
-        "give the worker's user Read and Write on this topic (docs/operating.md, Rights)",
+        f"give the worker's user Read and Write on this topic ({DOCS}/operating.md#rights)",
     ),
     (
         (errors.GroupAuthorizationFailedError,),
-        "give the worker's user Read on this consumer group (docs/operating.md, Rights)",
+        f"give the worker's user Read on this consumer group ({DOCS}/operating.md#rights)",
     ),
     (
         (errors.ClusterAuthorizationFailedError, errors.TransactionalIdAuthorizationFailed),
-        "give the worker's user IdempotentWrite on the cluster (docs/operating.md, Rights)",
+        f"give the worker's user IdempotentWrite on the cluster ({DOCS}/operating.md#rights)",
     ),
     (
         (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError),

@@ -26,7 +26,7 @@ from faust.types.tuples import ConsumerMessage
 from mode.threads import MethodQueue, WorkerThread
 from mode.utils.futures import notify
 
-from ...errors import TrustfoldError
+from ...errors import DOCS, TrustfoldError
 from .backpressure import POLL_S, FoldUnit, LaneGate
 from .faults import is_passing
 from .order import MergeOrder
@@ -494,17 +494,17 @@ def _tell_differences(offsets: Mapping[TP, tuple[int, int]], progress: Mapping[T
         (topic, partition), committed = max(lost.items(), key=lambda known: known[1])
         log.warning(
             "the changelogs of %d partitions are empty although records were folded, those of %s/%d up to offset %d: "
-            "they were deleted, and what was known of sessions, tools and users is forgotten. docs/recovery.md, Lost "
-            "changelogs, says how it is built again from what the topics still keep",
-            len(lost), topic, partition, committed,
+            "they were deleted, and what was known of sessions, tools and users is forgotten. "
+            "%s/recovery.md#lost-changelogs says how it is built again from what the topics still keep",
+            len(lost), topic, partition, committed, DOCS,
         )  # fmt: skip
     newer = {tp: progress[tp] - committed for tp, (committed, _) in offsets.items() if progress.get(tp, 0) > committed}
     if newer:
         (topic, partition), by = max(newer.items(), key=lambda known: known[1])
         log.info(
             "the states of %d partitions are newer than their committed offsets, those of %s/%d by %d records: folding "
-            "goes on where the states end; a reset of offsets folds no record again (docs/recovery.md, Fold again)",
-            len(newer), topic, partition, by,
+            "goes on where the states end; a reset of offsets folds no record again (%s/recovery.md#fold-again)",
+            len(newer), topic, partition, by, DOCS,
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from ...errors import DOCS
 from .broker_watch import REPEAT_S
 from .faults import WorkerFault, is_passing
 
@@ -30,7 +31,7 @@ STALLED_S = 120.0  # Seconds without progress, with records to read and brokers 
 KINDS = {
     "clamped": "event times ran more than a minute ahead of their records and were cut: look at the publishers' clocks",
     "late": "events came over a minute after a younger one of their session and were folded at its time: publishers "
-    "send late or out of order, or a session lies in several partitions (docs/events.md, Mistakes of publishers)",
+    f"send late or out of order, or a session lies in several partitions ({DOCS}/events.md#mistakes-of-publishers)",
     "untracked": "failures counted in their tool's key alone: the tool has its most fine keys (trust.max_fine_keys)",
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from ...errors import DOCS
 from .outputs import partition_of
 
 log = logging.getLogger(__name__)
@@ -84,5 +85,5 @@ class KeySamples:
         self.mistakes[kind] = self._elsewhere if kind == OTHER_PARTITIONER else self.mistakes[kind] + 1
         if now - self._logged.get(kind, -REPEAT_S) >= REPEAT_S:
             self._logged[kind] = now
-            log.warning("%s/%d at offset %d %s (docs/events.md, Mistakes of publishers)",
-                        topic, partition, record.offset, MISTAKES[kind])  # fmt: skip
+            log.warning("%s/%d at offset %d %s (%s/events.md#mistakes-of-publishers)",
+                        topic, partition, record.offset, MISTAKES[kind], DOCS)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,8 @@ import trustfold as package
 from click.testing import CliRunner
 from command_line import COMMAND, completions, environment, started, trustfold
 from recorded import record
+from trustfold.cli import render
+from trustfold.cli.clients.kafka_log import KafkaSettings, run
 from trustfold.cli.demo import events
 from trustfold.cli.main import COMMANDS, RELIABILITY_COMMANDS, main
 from trustfold.cli.render import ExitCode
@@ -299,6 +303,16 @@ def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
     assert red in in_terminal("demo", cwd=tmp_path)
     assert "\x1b[1;31m" not in in_terminal("demo", cwd=tmp_path, NO_COLOR="1")
     assert b"\x1b" not in trustfold("demo", cwd=tmp_path).stdout
+
+
+def test_a_command_says_that_it_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that accepts a connection and is mute would else be silence for half a minute."""
+    said = threading.Event()
+    notes: list[str] = []
+    monkeypatch.setattr(render, "TELL_S", 0.0)
+    monkeypatch.setattr(render, "note", lambda text: (notes.append(text), said.set()))
+    assert run(KafkaSettings.from_env(bootstrap="kafka.example:9092"), asyncio.to_thread(said.wait, 60))
+    assert notes == ["still waiting for kafka.example:9092"]
 
 
 def test_live_keys_are_completed(tmp_path: Path) -> None:

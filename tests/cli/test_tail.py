@@ -14,7 +14,7 @@ from command_line import trustfold, up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_logs import LOGS, written
-from trustfold.cli import tail
+from trustfold.cli import render, tail
 from trustfold.errors import TrustfoldError
 from trustfold.ingest import ImportRun, following
 from trustfold.ingest.growing_files import HEAD_BYTES, FileFollower
@@ -342,10 +342,10 @@ def test_it_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert said.wait(60)
         return tail.PublishOutcome()
 
-    monkeypatch.setattr(tail, "note", told)
-    monkeypatch.setattr(tail, "TELL_S", 0.0)
+    monkeypatch.setattr(render, "note", told)
+    monkeypatch.setattr(render, "TELL_S", 0.0)
     for origin in ("codex", "gemini"):
         (tmp_path / f"{origin}.jsonl").write_bytes(WHOLE[origin])
     follower = FileFollower([tmp_path], tmp_path / "places.json", run=ImportRun(), from_start=True)
     tail._follow(follower, answers_late, "kafka.example:9092", once=True)
-    assert notes == ["no answer from kafka.example:9092 yet; waiting"]
+    assert notes == ["still waiting for kafka.example:9092"]

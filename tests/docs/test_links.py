@@ -1,16 +1,19 @@
 """Links and references in documents and code lead to pages, sections and files of this repository."""
 
+import ast
 import re
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
+from trustfold.errors import DOCS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-PAGE = re.compile(r"\b(docs/[\w./-]+\.md)(?:#([\w-]+))?")
+PAGE = re.compile(r"(?:\bdocs|\{DOCS\}|%s)/([\w./-]+\.md)(?:#([\w-]+))?")
 OUTSIDE = re.compile(r"\b[Dd]esign [1-6]\b|\b[Tt]he seeds?\b|\b[Ss]eeds? [1-5]\b|\.\./shared\b")
 """Names of documents that are not in this repository."""
 
@@ -72,16 +75,35 @@ def tracked_texts() -> dict[str, str]:
 
 
 def test_pages_and_sections_that_files_name_exist() -> None:
-    """`docs/….md#section`, in docstrings, comments and texts."""
+    """`docs/….md#section`, in docstrings and comments, and after the address of the pages in texts."""
     known: dict[str, set[str]] = {}
     dead = []
     for name, text in tracked_texts().items():
         for page, section in PAGE.findall(text):
             if page not in known:
-                known[page] = anchors(ROOT / page) if (ROOT / page).exists() else set()
+                known[page] = anchors(ROOT / "docs" / page) if (ROOT / "docs" / page).exists() else set()
             if not known[page] or (section and section not in known[page]):
                 dead.append(f"{name}: {page}#{section}")
     assert dead == []
+
+
+def test_messages_name_pages_by_their_address() -> None:
+    """Who installed a wheel has no folder `docs`: the address is that of the index, in one constant."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert f"{DOCS}/index.md" == urls["Documentation"]
+    modules = [name for name in tracked_texts() if re.fullmatch(r"(?!tests/|docs/|ops/).*\.py", name)]
+    found = []
+    for name in modules:
+        tree = list(ast.walk(ast.parse((ROOT / name).read_text())))
+        prose = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
+        found += [
+            f"{name}:{node.lineno}"
+            for node in tree
+            if isinstance(node, ast.Constant)
+            and id(node) not in prose
+            and re.search(r"\bdocs/[\w/-]+\.md", str(node.value))
+        ]
+    assert found == []
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))

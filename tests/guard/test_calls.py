@@ -277,7 +277,7 @@ async def test_a_decorated_function_is_called_as_before(guard: ToolGuard) -> Non
     [
         {"tool_name": ""}, {"tool_name": "a\x1fb"}, {"tool_name": "x" * 257}, {"tool_name": None},
         {"tool_name": "nobody", "function": None}, {"function": 7}, {"args": [1]}, {"session_id": ""},
-        {"session_id": 7},
+        {"session_id": 7}, {"session_id": "\ud800"}, {"tool_name": "\ud800"},
         {"idempotency_key": ""}, {"idempotency_key": 7}, {"dedupe_mode": "sometimes"}, {"no_such_option": 1},
         {"max_attempts": 0}, {"max_attempts": "many"}, {"timeout_ms": "soon"}, {"timeout_ms": float("nan")},
         {"deadline_ms": []}, {"recursion_depth": -1}, {"scope": "everywhere"}, {"hints": 7},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from trustfold.guard.testing import guard_for_tests, set_state
 
 COMMANDS = """terraform kubectl-apply deployctl psql pg_restore aws gcloud helm ansible flyctl rsync mvn gradle cypress
@@ -47,3 +48,24 @@ def test_lines_that_only_name_an_escalated_command_run() -> None:
     asked, number = held("harmless_lines.txt")
     assert not [row for row, held_back in asked.items() if held_back]
     assert number >= 240
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "& 'C:\\bin\\deployctl.exe' up",
+        "Invoke-Expression 'deployctl up'",
+        "iex 'deployctl up'",
+        "$found = deployctl up",
+        ". deployctl up",
+        "$it = 'deployctl'; & $it up",
+        "DeployCtl.cmd up",
+        "deploy`ctl up",
+    ],
+)
+def test_no_spelling_of_powershell_walks_around_an_escalated_command(line: str) -> None:
+    """Strings that are run, variables, endings, letters of either case, escapes."""
+    guard = guard_for_tests()
+    set_state(guard, "trust", "powershell|command=deployctl", state="escalated", scope="key")
+    assert guard.check("powershell", {"command": line}).ask
+    assert not guard.check("powershell", {"command": "Write-Output deployctl; $it = 'deployctl'"}).ask

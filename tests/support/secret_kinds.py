@@ -21,12 +21,14 @@ _ALPHABETS = {
     "H": "0123456789ABCDEF", "b": _UPPER + _LOWER + _DIGITS + "+/", "s": _UPPER + _LOWER + "123456789",
     "S": _UPPER + "234567",
 }  # fmt: skip
-_VALUE = re.compile(r"\{(?:([aAlhHbsS])(\d+)|(u)|(wif)|(bytes64)|base64:(.*))\}")
+_VALUE = re.compile(r"\{(?:([aAlhHbsS])(\d+)|(u)|(wif)|(bytes64)|base64:(.*)|hex:(\w+))\}")
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def _made_up(found: re.Match[str], random: Random) -> str:
-    alphabet, length, uuid, wif, key, inner = found.groups()
+    alphabet, length, uuid, wif, key, inner, begin = found.groups()
+    if begin:
+        return (begin + _made_up(_VALUE.fullmatch("{a36}"), random)).encode().hex()  # type: ignore[arg-type] # it matches
     if inner:
         return base64.b64encode(filled(inner, random)[0].encode()).decode().rstrip("=")
     if uuid:

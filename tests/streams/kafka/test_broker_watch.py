@@ -167,7 +167,7 @@ def test_what_passes(error: BaseException, passing: bool) -> None:
 
 def test_a_fault_says_what_to_do() -> None:
     """Each message ends with a remedy, and only what is unexpected wants a traceback."""
-    assert describe(errors.GroupAuthorizationFailedError("app")).endswith("(docs/operating.md, Rights)")
+    assert describe(errors.GroupAuthorizationFailedError("app")).endswith("docs/operating.md#rights)")
     assert describe(errors.GroupAuthorizationFailedError("app")).startswith("GroupAuthorizationFailedError: app; give")
     assert "max.message.bytes" in describe(errors.MessageSizeTooLargeError())
     assert "start the worker again" in describe(ValueError("x"))

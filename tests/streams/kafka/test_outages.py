@@ -62,7 +62,7 @@ def test_rights_lost_by_a_running_worker(own_kafka: LocalKafka, tmp_path: Path, 
         say(DENY, own_kafka.bootstrap, "WRITE" if lost == "topic" else "READ", lost, name)
         assert worker.ended() == 1, worker.text()
         assert name in last_line(worker)
-        assert "docs/operating.md, Rights" in last_line(worker)
+        assert "docs/operating.md#rights" in last_line(worker)
         assert "Traceback" not in worker.text()
 
 
