@@ -14,9 +14,8 @@ class SessionSummary(NamedTuple):
     """Summary of a session for the list of sessions."""
 
     session_id: str
-    # workspace, user, model: last values given; empty if none
+    # workspace, model: last values given; empty if none
     workspace: str
-    user: str
     model: str
     calls: int  # number of finished calls
     failed: int  # number of failed calls
@@ -25,7 +24,6 @@ class SessionSummary(NamedTuple):
     patterns: int  # severities its patterns have reached, as far as stored
     pending: int  # number of open calls
     last_ms: int  # time of its last event, milliseconds since 1970
-    turn_open: bool  # True during a turn of the model
 
     @property
     def judged(self) -> int:

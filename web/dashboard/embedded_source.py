@@ -224,6 +224,6 @@ def _happened(stored: StoredEvent) -> PlacedRecord:
 
 def _summary(session_id: str, state: SessionState) -> SessionSummary:
     return SessionSummary(
-        session_id, state.workspace_id, state.user_id, state.model, state.calls, state.failed_calls,
-        state.neutral_calls, news_of(session_id, state), 0, len(state.open_calls), state.clock, state.turn.open,
+        session_id, state.workspace_id, state.model, state.calls, state.failed_calls, state.neutral_calls,
+        news_of(session_id, state), 0, len(state.open_calls), state.clock,
     )  # fmt: skip

@@ -318,10 +318,9 @@ def _summary(
     """Summary of a session: its calls from the history, the rest from decisions."""
     found = [one.decision for one in told]
     patterns = {(one.pattern, one.severity) for one in found if isinstance(one, PatternDetected)}
-    known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, NOTHING, 0, 0, 0, turn_open=False)
+    known = recorded or SessionSummary(session, "", "", 0, 0, 0, NOTHING, 0, 0, 0)
     return known._replace(
         workspace=_last([one.workspace_id for one in found]) or known.workspace,
-        user=_last([one.user_id for one in found]) or known.user,
         model=_last([one.model for one in found if isinstance(one, PatternFields | NudgeIssued)]) or known.model,
         news=news or known.news,
         patterns=max(len(patterns), known.patterns),

@@ -13,7 +13,7 @@ def session(name: str, *, calls: int = 10, failed: int = 0, severity: int = 0, t
     """A session of which this is known."""
     stuck = (OpenPattern("", "repetitive_calls", "f", severity, times, "bash", NOW - ago - times),) if severity else ()
     news = SessionNews(name, "w", stuck, news_ms=NOW - ago)
-    return SessionSummary(name, "w", "", "m", calls, failed, 0, news, patterns, 0, NOW - ago, turn_open=True)
+    return SessionSummary(name, "w", "m", calls, failed, 0, news, patterns, 0, NOW - ago)
 
 
 def test_stuck_now_then_loops_then_failures_then_the_latest() -> None:
