@@ -18,7 +18,7 @@ class SessionSummary(NamedTuple):
     workspace: str
     user: str
     model: str
-    calls: int  # number of started calls
+    calls: int  # number of finished calls
     failed: int  # number of failed calls
     neutral: int  # number of calls that count as neither success nor failure
     news: SessionNews  # its open patterns, questions to people, and lost calls
@@ -30,7 +30,7 @@ class SessionSummary(NamedTuple):
     @property
     def judged(self) -> int:
         """Number of calls that succeeded or failed."""
-        return max(self.calls - self.neutral - self.pending, self.failed)
+        return max(self.calls - self.neutral, self.failed)
 
     def incident(self, now_ms: int) -> IncidentRecord | None:
         """Its incident; None if nothing is wrong."""

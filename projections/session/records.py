@@ -223,7 +223,7 @@ class SessionRecord(KeyState):
     asked: list[tuple[str, int]] = []
     next_deadline: int = 0  # when the next call in flight falls due (`CallRecord.due_ms`), milliseconds; 0 none
     calls: int = 0
-    failed_calls: int = 0  # of `calls`, those that failed
+    failed_calls: int = 0  # of `calls`, those that failed and were not expected to
     neutral_calls: int = 0  # of `calls`, those that say nothing
     guarantees: GuaranteeRecord | None = None  # what its execution has spent; absent while no limits apply to it
     turn: TurnRecord = msgspec.field(default_factory=TurnRecord)

@@ -218,7 +218,7 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     if verdict.word != "success":
         ran = not (verdict.neutral or verdict.rejected)
         state.neutral_calls += not ran
-        state.failed_calls += verdict.failed and ran
+        state.failed_calls += verdict.failed and ran and not verdict.expected
     if state.guarantees is not None or call.event_id == event.id:
         executions.call_finished(event, ctx, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call

@@ -73,7 +73,7 @@ def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
 
 
 def test_help_is_ascii() -> None:
-    """click writes UTF-8 even to a terminal that shows none."""
+    """A terminal without UTF-8 gets it nevertheless from click."""
     helps = {path: command.get_help(click.Context(command)) for path, command in commands()}
     assert [path for path, text in helps.items() if not text.isascii()] == []
 

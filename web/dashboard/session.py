@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.findings import rated
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import NextItems, TimelinePage, holds, part_of, ways_from
 from ...history.sessions.timeline import (
@@ -259,6 +260,13 @@ def title_of(whole: TimelineEntries) -> str:
     return shortened(next((text for text in words if text.strip()), ""), MAX_TITLE)
 
 
+def _failed(whole: TimelineEntries) -> str:
+    """Failure rate of its calls, as in the list of sessions; empty if none failed."""
+    judged = [call for call in whole.calls if call.counts_as in {"success", "failure"}]
+    failed = sum(call.counts_as == "failure" and not call.expected for call in judged)
+    return rated(failed, len(judged)) if failed else ""
+
+
 def firsts_of(whole: TimelineEntries) -> NextItems:
     """Ids of the first failure and of the first decision of a session."""
     decision = (one.id for one in whole.items if isinstance(one.what, TimelineDecision))
@@ -299,6 +307,7 @@ def session_routes(site: PageContext) -> Sequence[Route]:
             asked=asked,
             kinds=list(ItemKind),
             words=WORDS,
+            failed=_failed(whole),
             verdicts=[(one, count) for one in CallVerdict if (count := whole.counted(one))],
             members=MEMBERS,
             url=session_url,

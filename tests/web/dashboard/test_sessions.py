@@ -49,6 +49,22 @@ def of_now(story: Story) -> Story:
     return story
 
 
+def test_list_page_and_history_agree_on_the_failures_of_a_session(tmp_path: Path) -> None:
+    """An expected failure is none, a red test is one though its tool has answered, an open call is neither."""
+    story = of_now(Story())
+    story.works("bash", {"command": "ls"}).fails(
+        "bash", {"command": "make"}, message="make: *** [all] Error 2", times=2
+    )
+    story.fails("bash", {"command": "grep x"}, message="no such line", expected_failure=True)
+    story.fails("bash", {"command": "sleep"}, status="cancelled").event(
+        "tool_call.started", call_id="o", tool_name="bash"
+    )
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        pages = [client.get(path).text for path in ("/sessions", "/sessions/s1")]
+    assert all("failed 50\u00a0% (2/4), 15\u00a0% to 85\u00a0%" in page for page in pages)
+
+
 def test_a_stuck_sessions_repeated_call_is_two_clicks_away(tmp_path: Path) -> None:
     """From the start page to the session, where the loop stands on top with its price."""
     story = of_now(Story(session="agents/7"))
