@@ -46,7 +46,7 @@ class HistoryChoice(NamedTuple):
 
 def place_option(*, multiple: bool) -> Callable[[F], F]:
     """Decorator: adds `--history`, the place of the history."""
-    several = " Several count as one history; s3://BUCKET/… is read through DuckDB's httpfs." if multiple else ""
+    several = " Several count as one history; s3://BUCKET/PATH is read through DuckDB's httpfs." if multiple else ""
     return click.option(
         "--history",
         "roots" if multiple else "root",

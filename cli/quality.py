@@ -63,7 +63,7 @@ def rank(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Rank tools for SCENARIO, best first: (similarity - past failures) × quality.
+    """Rank tools for SCENARIO, best first: (similarity - past failures) * quality.
 
     Ranks the tools of the rules file, those given with --tool, and those with a known quality.
     """

@@ -72,6 +72,12 @@ def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     assert done.stderr == b""
 
 
+def test_help_is_ascii() -> None:
+    """A terminal without UTF-8 gets it nevertheless from click."""
+    helps = {path: command.get_help(click.Context(command)) for path, command in commands()}
+    assert [path for path, text in helps.items() if not text.isascii()] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_documented(name: str) -> None:
     """In the first cell of a row of docs/commands.md."""
