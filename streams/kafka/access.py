@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -85,7 +86,8 @@ class _TrackingLoop(asyncio.SelectorEventLoop):
         """Abort open connections."""
         for transport in list(self._made):
             assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - connections of TCP can be written to
-            transport.abort()
+            with suppress(AttributeError):  # before Python 3.11.4, of one over TLS that has been closed
+                transport.abort()
         for _ in range(3):  # the transport below TLS closes one loop turn later
             await asyncio.sleep(0)
 
