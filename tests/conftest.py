@@ -77,8 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, but not among the modules and tests: they stay."""
-    gc.freeze()
+    """Look for garbage again."""
     gc.enable()
 
 
