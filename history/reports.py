@@ -69,7 +69,7 @@ QUESTIONS: tuple[CatalogueQuestion, ...] = (
     CatalogueQuestion(
         "now",
         "What needs somebody now?",
-        "SELECT state, subject, cause, since, orders, sessions, sessions_hit, waiting, parts, workspace, last_news, changes_at, acknowledged, acknowledged_by, "
+        "SELECT state, subject, cause, since, orders, sessions, sessions_hit, waiting, parts, workspace, last_news, changes_at, acknowledged, acknowledged_by, grown, "
         "(SELECT histogram(state) FROM incidents) AS all_states FROM incidents WHERE needed LIMIT $limit",
         reads="At the end of what is recorded, or of the chosen time; one row for each outage or session. What was removed or forced open by "
         "an operator is handled. `FROM incidents` has those that are unknown or abandoned, too.",

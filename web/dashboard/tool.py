@@ -335,7 +335,9 @@ def states_of(board: StateBoard, key: str, now: datetime, where: Sequence[str] =
     ]
     rows = [row_of(one, board, now) for one in sorted(own)[:PAGE_ROWS]]
     # A row may be a part of an incident, and it is the incident that somebody acknowledges.
-    return [row._replace(orders=tuple(name for name in row.orders if name != "acknowledge")) for row in rows]
+    return [
+        row._replace(orders=tuple(one for one in row.orders if one not in {"acknowledge", "withdraw"})) for row in rows
+    ]
 
 
 def key_of(decision: DecisionBase) -> str:
