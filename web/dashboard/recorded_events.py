@@ -94,8 +94,9 @@ class RecordedEvents:
 
     async def _latest(self) -> list[SessionSummary]:
         rows = await self._ask(
-            "SELECT session_id, workspace, coalesce(model, ''), calls, failures, judged, coalesce(patterns, 0), epoch_ms(ended) "
-            "FROM sessions, recorded_until WHERE ended > until - INTERVAL 3 DAY ORDER BY ended DESC LIMIT ?",
+            "SELECT session_id, workspace, coalesce(model, ''), calls, failures, judged, coalesce(patterns, 0), "
+            "epoch_ms(ended) FROM sessions, recorded_until WHERE ended > until - INTERVAL 3 DAY "
+            "ORDER BY ended DESC LIMIT ?",
             [MAX_SESSIONS],
         )
         return [
