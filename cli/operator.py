@@ -178,8 +178,9 @@ def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | 
 
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
+@click.option("--withdraw", is_flag=True, help="Take it back: nobody deals with it.")
 @_order_options
-def acknowledge(*, key: str, order: OrderOptions) -> None:
+def acknowledge(*, key: str, withdraw: bool, order: OrderOptions) -> None:
     """Say that somebody deals with an incident: it stands below the others until it is over or gets more severe.
 
     KEY as `trustfold status` shows it: a key, a service, or the id of a session. The webhook no longer announces it.
@@ -201,9 +202,11 @@ def acknowledge(*, key: str, order: OrderOptions) -> None:
     one = names[f"{where}\x1f{meant}"]
     subject = f"session:{one['subject']}" if one["kind"] == "session" else one["subject"]
     fields = order.fields(subject, where or None)
+    said = "is acknowledged: it stands below the others until it is over or gets more severe"
+    severity, size = PatternSeverity(one["severity"]), one.get("size")
     order.send(
-        [IncidentAcknowledge(**fields, severity=PatternSeverity(one["severity"]))],
-        done=f"{one['subject']} is acknowledged: it stands below the others until it is over or gets more severe",
+        [IncidentAcknowledge(**fields, severity=severity, size=size, withdraw=withdraw)],
+        done=f"{one['subject']} {'is open again: nobody deals with it' if withdraw else said}",
     )
 
 

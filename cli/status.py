@@ -303,7 +303,8 @@ def _incident_row(one: Record, parts: Sequence[PublicState], now: datetime) -> _
         recovery.append(f" ({counted(hit, 'session')})", QUIET)
     if "acknowledged" in one:
         by = f" by {one['acknowledged_by']}" if "acknowledged_by" in one else ""
-        recovery.append(f"\nacknowledged {_ago(one['acknowledged'], now)} ago{by}", QUIET)
+        grown = f"; since then {one['grown']}" if "grown" in one else ""
+        recovery.append(f"\nacknowledged {_ago(one['acknowledged'], now)} ago{by}{grown}", QUIET)
     for line in (*(one.get("waiting", ()) if one["kind"] != "session" else ()), *one.get("orders", ())):
         recovery.append(f"\n{line}", QUIET)
     shown = Text(one["state"].upper(), BAD if one["severity"] == "severe" else WARN)

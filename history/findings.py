@@ -175,6 +175,30 @@ def _states(rows: Sequence[Row], _totals: Row) -> str:
     return f"{subjects}; not well at the end: {still}{more}." if now else f"{subjects}; all were well at the end."
 
 
+def _within(totals: Row) -> str:
+    return f"{moment(totals['all_since'])} to {moment(totals['all_until'])}"
+
+
+def _stuck(rows: Sequence[Row], totals: Row) -> str:
+    first = rows[0]
+    return (
+        f"{totals['all_stuck']:,} of {counted(totals['all_sessions'], 'session')} were stuck, {_within(totals)}; "
+        f"most: {first['session_id']} with {counted(first['patterns'], 'report')} of patterns."
+    )
+
+
+def _recent(rows: Sequence[Row], totals: Row) -> str:
+    return f"{counted(totals['all_rows'], 'decision')}, {_within(totals)}; the last: {rows[0]['type']} {rows[0]['subject']}"
+
+
+def _reasons(_rows: Sequence[Row], totals: Row) -> str:
+    most = totals["all_most"]
+    return (
+        f"Why trust was lost, circuits opened, models were stuck and calls failed in the weeks of {_within(totals)}; "
+        f"most often {words(most['reason'])} ({most['machine']}), {counted(most['times'], 'time')} in that of {moment(most['week'])}."
+    )
+
+
 def _patterns(rows: Sequence[Row], totals: Row) -> str:
     first = rows[0]
     return (
@@ -228,6 +252,9 @@ _TOLD: dict[str, Callable[[Sequence[Row], Row], str]] = {
     "failures": _failures,
     "reclassified": _reclassified,
     "recovery": _recovery,
+    "sessions": _stuck,
+    "recent": _recent,
+    "reasons": _reasons,
     "breakers": _states,
     "states": _states,
     "patterns": _patterns,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _SHAPE = (
     '[{"state": "VARCHAR", "severity": "VARCHAR", "kind": "VARCHAR", "subject": "VARCHAR", "workspace": "VARCHAR", '
     '"cause": "VARCHAR", "since": "TIMESTAMP", "last_news": "TIMESTAMP", "changes_at": "TIMESTAMP", '
-    '"acknowledged": "TIMESTAMP", "acknowledged_by": "VARCHAR", "sessions": ["VARCHAR"], "sessions_hit": "BIGINT", '
+    '"acknowledged": "TIMESTAMP", "acknowledged_by": "VARCHAR", "grown": "VARCHAR", '
+    '"sessions": ["VARCHAR"], "sessions_hit": "BIGINT", '
     '"agents": ["VARCHAR"], "parts": ["VARCHAR"], "waiting": ["VARCHAR"], "orders": ["VARCHAR"], "needed": "BOOLEAN"}]'
 )
 

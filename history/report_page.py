@@ -24,7 +24,9 @@ LAST = ("overview", "recent")
 NOT_PRINTED = ("loops", "reasons", "sessions", *LAST)  # Questions that printed pages leave out: others tell most of it
 
 # Columns that tables leave out, by question; the query has them
-_NOT_SHOWN = {"now": {"acknowledged", "acknowledged_by", "sessions", "waiting", "parts", "last_news", "changes_at"}}
+_NOT_SHOWN = {
+    "now": {"acknowledged", "acknowledged_by", "grown", "sessions", "waiting", "parts", "last_news", "changes_at"}
+}
 
 
 class ReportContent(NamedTuple):

@@ -69,7 +69,7 @@ QUESTIONS: tuple[CatalogueQuestion, ...] = (
     CatalogueQuestion(
         "now",
         "What needs somebody now?",
-        "SELECT state, subject, cause, since, orders, sessions, sessions_hit, waiting, parts, workspace, last_news, changes_at, acknowledged, acknowledged_by, "
+        "SELECT state, subject, cause, since, orders, sessions, sessions_hit, waiting, parts, workspace, last_news, changes_at, acknowledged, acknowledged_by, grown, "
         "(SELECT histogram(state) FROM incidents) AS all_states FROM incidents WHERE needed LIMIT $limit",
         reads="At the end of what is recorded, or of the chosen time; one row for each outage or session. What was removed or forced open by "
         "an operator is handled. `FROM incidents` has those that are unknown or abandoned, too.",
@@ -142,7 +142,7 @@ QUESTIONS: tuple[CatalogueQuestion, ...] = (
         "recent",
         "What was decided last?",
         "SELECT time, type, coalesce(subject, '') AS subject, from_state AS before, to_state AS after, "
-        "coalesce(reason, trigger) AS reason, session_id FROM decisions "
+        "coalesce(reason, trigger) AS reason, session_id, count(*) OVER () AS all_rows, min(time) OVER () AS all_since, max(time) OVER () AS all_until FROM decisions "
         "WHERE type NOT IN ('pattern.cleared', 'nudge.judged', 'nudge.withdrawn') ORDER BY time DESC, topic, \"offset\" DESC LIMIT $limit",
     ),
     CatalogueQuestion(
@@ -251,13 +251,15 @@ QUESTIONS: tuple[CatalogueQuestion, ...] = (
     CatalogueQuestion(
         "reasons",
         "What were the top reasons of each week?",
-        "SELECT week, machine, place, reason, times, subjects FROM top_reasons_per_week WHERE place <= 3 LIMIT $limit",
+        "SELECT week, machine, place, reason, times, subjects, min(week) OVER () AS all_since, max(week) OVER () AS all_until, "
+        "arg_max({machine: machine, reason: reason, times: times, week: week}, times) OVER () AS all_most FROM top_reasons_per_week WHERE place <= 3 LIMIT $limit",
     ),
     CatalogueQuestion(
         "sessions",
         "Which sessions were stuck most?",
-        "SELECT session_id, model, began, ended - began AS lasted, calls, failures, patterns, pattern_kinds AS kinds "
-        "FROM sessions WHERE patterns > 0 ORDER BY patterns DESC, session_id LIMIT $limit",
+        "SELECT session_id, model, began, ended - began AS lasted, calls, failures, patterns, pattern_kinds AS kinds, "
+        "count(*) FILTER (patterns > 0) OVER () AS all_stuck, count(*) OVER () AS all_sessions, min(began) OVER () AS all_since, max(ended) OVER () AS all_until "
+        "FROM sessions QUALIFY patterns > 0 ORDER BY patterns DESC, session_id LIMIT $limit",
         empty="No session was stuck.",
     ),
     CatalogueQuestion(

@@ -8,11 +8,12 @@ is one incident, whatever its agents wait for and repeat. Nothing depends on mor
 follower computes again only those that have changed, and those whose time has come (`until_ms`).
 
 An incident is acknowledged while it is the one that an operator saw (`incident.acknowledge`): it began before that, and
-is not more severe. It stands below the others then.
+is not more severe. It stands below the others then, and says how much it has grown since.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -170,6 +171,24 @@ class IncidentRecord(NamedTuple):
         return max(len(self.sessions), *(getattr(one, "failed_sessions", None) or 0 for one in self.parts), 0)
 
     @property
+    def size(self) -> int:
+        """Number of sessions that it hit lately; of a session of the repetitions of its patterns."""
+        return self.hit if self.session is None else sum(one.times for one in self.session.patterns)
+
+    @property
+    def grown(self) -> str:
+        """How much it has grown since it was acknowledged, in words; empty if it has not."""
+        if self.acknowledged is None:
+            return ""
+        more = self.size - (self.size if self.acknowledged.size is None else self.acknowledged.size)
+        if self.session is not None:
+            return f"{counted(more, 'more repetition')}" if more > 0 else ""
+        seen_ms = _ms(self.acknowledged.acknowledged_at)
+        fell = len([at for at in failure_times(self.parts) if at > seen_ms])
+        failed = f"{counted(fell, 'more failure')} that count{'s' if fell == 1 else ''}" if fell else ""
+        return ", ".join(filter(None, (failed, f"{counted(more, 'more session')} hit" if more > 0 else "")))
+
+    @property
     def agents(self) -> tuple[str, ...]:
         """Agents of the session that are concerned, without the main one."""
         news = self.session or NOTHING
@@ -221,14 +240,25 @@ class IncidentRecord(NamedTuple):
             "changes_at": rfc3339(self.until_ms) if self.until_ms < FOR_EVER else None,
             "acknowledged": self.acknowledged and self.acknowledged.acknowledged_at,
             "acknowledged_by": self.acknowledged and self.acknowledged.acknowledged_by,
+            "grown": self.grown,
             "sessions": list(self.sessions),
             "sessions_hit": self.hit,
+            "size": self.size,
             "agents": list(self.agents),
             "parts": [f"{one.kind} {one.key}: {word_of(one, self.news_ms)[0]}" for one in self.parts],
             "waiting": list(self.waiting),
             "orders": list(self.orders),
         }
         return {name: value for name, value in found.items() if value}
+
+
+def failure_times(states: Iterable[PublicState]) -> list[int]:
+    """Times of the latest failures that count for trust, milliseconds since 1970; one may count for several keys."""
+    times: Counter[str] = Counter()
+    for one in states:
+        if isinstance(one, TrustUpdated):
+            times |= Counter(one.failure_history)
+    return sorted(map(_ms, times.elements()))
 
 
 def family_of(state: PublicState) -> str:

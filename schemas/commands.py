@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .fields import LongName, Name, Ratio, SpanSeconds, Time, Version
+from .fields import Count, LongName, Name, Ratio, SpanSeconds, Time, Version
 from .vocabulary import PatternSeverity, QualitySeverity
 
 
@@ -73,9 +73,13 @@ class IncidentAcknowledge(KeyCommand, kw_only=True, frozen=True, omit_defaults=T
 
     Attributes:
         severity: severity that was seen; an incident that is or gets more severe is open again.
+        size: number of sessions that it had hit, or of repetitions of a session, when it was seen.
+        withdraw: take the acknowledgement back instead.
     """
 
     severity: PatternSeverity = PatternSeverity.SEVERE
+    size: Count | None = None
+    withdraw: bool = False
 
 
 class ToolRemove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="tool.remove"):

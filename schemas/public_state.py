@@ -248,18 +248,20 @@ class ModelUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
 class IncidentUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
     """Acknowledgement of an incident by an operator (`incident.acknowledge`).
 
-    It holds while the incident began before it and is not more severe; it is not withdrawn when the incident is over.
+    It holds while the incident began before it and is not more severe. A tombstone means that it was withdrawn.
 
     Attributes:
         severity: severity that was seen.
         acknowledged_at: time of the acknowledgement.
         acknowledged_by: person or program that gave it.
+        size: number of sessions that the incident had hit, or of repetitions of a session, when it was seen.
     """
 
     kind: Literal["incident"]
     severity: PatternSeverity
     acknowledged_at: str
     acknowledged_by: str | None = None
+    size: int | None = None
 
 
 PublicState = TrustUpdated | BreakerUpdated | QualityUpdated | ModelUpdated | IncidentUpdated

@@ -105,10 +105,12 @@ WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective)
          FROM events GROUP BY session_id
      ), of_calls AS (
          SELECT session_id, count(call_id) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+                count(*) FILTER (verdict <> 'neutral') AS judged,
                 sum(cost_usd) AS cost_usd
          FROM call_records GROUP BY session_id
      )
-SELECT e.* EXCLUDE (events), coalesce(c.calls, 0) AS calls, coalesce(c.failures, 0) AS failures, c.cost_usd, e.events,
+SELECT e.* EXCLUDE (events), coalesce(c.calls, 0) AS calls, coalesce(c.failures, 0) AS failures, coalesce(c.judged, 0) AS judged, c.cost_usd, e.events,
        s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
 FROM all_sessions e LEFT JOIN of_calls c USING (session_id) LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
 COMMENT ON VIEW sessions IS 'One row per session; what the engine appended is no event and ends no session; model and workspace are its last; patterns counts severity steps; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';
+COMMENT ON COLUMN sessions.judged IS 'Calls and reports that succeeded or failed: failures are a share of them';

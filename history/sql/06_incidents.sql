@@ -45,7 +45,7 @@ COMMENT ON COLUMN session_news.lost IS 'When calls were lost, milliseconds since
 CREATE OR REPLACE VIEW incidents AS
 SELECT NULL::VARCHAR AS state, NULL::VARCHAR AS severity, NULL::VARCHAR AS kind, NULL::VARCHAR AS subject, NULL::VARCHAR AS workspace,
        NULL::VARCHAR AS cause, NULL::TIMESTAMP AS since, NULL::TIMESTAMP AS last_news, NULL::TIMESTAMP AS changes_at,
-       NULL::TIMESTAMP AS acknowledged, NULL::VARCHAR AS acknowledged_by,
+       NULL::TIMESTAMP AS acknowledged, NULL::VARCHAR AS acknowledged_by, NULL::VARCHAR AS grown,
        NULL::VARCHAR[] AS sessions, NULL::BIGINT AS sessions_hit, NULL::VARCHAR[] AS agents, NULL::VARCHAR[] AS parts,
        NULL::VARCHAR[] AS waiting, NULL::VARCHAR[] AS orders, NULL::BOOLEAN AS needed
 FROM last_states, session_news, recorded_until WHERE error('incidents are ranked outside of SQL: trustfold.history.incidents.rank(connection) first');

@@ -261,6 +261,7 @@ def acknowledged_state(fold: ToolFold, key: str) -> None:
             severity=noted.severity,
             acknowledged_at=rfc3339(noted.at),
             acknowledged_by=noted.by or None,
+            size=noted.size,
         ),
     )
 

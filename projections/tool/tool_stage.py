@@ -276,15 +276,16 @@ def _fold_other(fold: ToolFold, event: Outcome | Command) -> None:
 
 
 def _acknowledge(fold: ToolFold, order: IncidentAcknowledge) -> None:
-    """Keep and publish that an incident is acknowledged, as the newest."""
+    """Keep and publish that an incident is acknowledged, as the newest, or that it is not any more."""
     noted = fold.state.acknowledged
-    noted.pop(order.key, None)
-    noted[order.key] = AcknowledgedIncident(fold.at, order.severity, order.issued_by or "")
-    emitters.acknowledged_state(fold, order.key)
-    if len(noted) > MAX_ACKNOWLEDGED:
-        oldest = next(iter(noted))
-        del noted[oldest]
-        fold.emit.tombstone("state", emitters.acknowledged_key(fold.state, oldest))
+    gone = [order.key] if noted.pop(order.key, None) and order.withdraw else []
+    if not order.withdraw:
+        noted[order.key] = AcknowledgedIncident(fold.at, order.severity, order.issued_by or "", order.size)
+        emitters.acknowledged_state(fold, order.key)
+        gone = list(noted)[:-MAX_ACKNOWLEDGED]
+    for key in gone:
+        noted.pop(key, None)
+        fold.emit.tombstone("state", emitters.acknowledged_key(fold.state, key))
 
 
 def _fold_probe_request(fold: ToolFold, request: ProbeRequest) -> None:

@@ -150,11 +150,12 @@ class BreakerRecord(msgspec.Struct, array_like=True):
 
 
 class AcknowledgedIncident(msgspec.Struct, array_like=True):
-    """Acknowledgement of an incident: its time (ms), the severity that was seen, and who gave it."""
+    """Acknowledgement of an incident: its time (ms), the severity and size that were seen, and who gave it."""
 
     at: int
     severity: PatternSeverity
     by: str
+    size: int | None = None
 
 
 class KeyProfile(msgspec.Struct, array_like=True):

@@ -108,6 +108,9 @@ def test_an_incident_is_acknowledged_by_the_key_that_status_shows(store: Path, t
     assert (noted["key"], noted["severity"]) == ("service:atlassian", "moderate")
     assert b"acknowledged 0 s ago by" in trustfold("status", cwd=tmp_path).stdout
     assert b"incident acknowledged" in trustfold("status", "service:atlassian", cwd=tmp_path).stdout
+    done = trustfold("acknowledge", "service:atlassian", "--withdraw", cwd=tmp_path)
+    assert b"service:atlassian is open again" in done.stderr, done.stderr
+    assert "incident" not in {one["kind"] for one in documents(store)}
     unknown = trustfold("acknowledge", "service:atlasian", cwd=tmp_path)
     assert b"is no incident that needs somebody; did you mean 'service:atlassian'?" in unknown.stderr
     story = Story(session="s9").fails("read", {"path": "a"}, with_="invalid_input", times=7)

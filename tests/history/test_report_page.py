@@ -203,6 +203,16 @@ def test_every_question_says_its_finding(answers: dict[str, QuestionAnswer]) -> 
         picture(answer)
     assert finding(answers["tools"]) == "7.4 % (75/1,018) of the calls failed; worst: bash, 26 % (60/234)."
     assert finding(answers["tools"]._replace(left_out=3)) == finding(answers["tools"])
+    told = {
+        "sessions": "8 of 48 sessions were stuck, 2026-01-05 10:00:02 to 2026-01-07 01:17:52; most: session-31 with "
+        "4 reports of patterns.",
+        "recent": "53 decisions, 2026-01-05 13:23:26 to 2026-01-06 21:58:12; the last: nudge.issued error_retry_loop",
+        "reasons": "Why trust was lost, circuits opened, models were stuck and calls failed in the weeks of "
+        "2026-01-05 to 2026-01-05; most often validation (failure), 35 times in that of 2026-01-05.",
+    }
+    for name, said in told.items():
+        assert finding(answers[name]) == said, name
+        assert finding(answers[name]._replace(rows=answers[name].rows[:1], left_out=9)) == said, name
     assert finding(answers["models"]._replace(left_out=3)).startswith(f"In the first {len(answers['models'].rows)} of ")
 
 

@@ -52,7 +52,7 @@ def approved() -> Story:
 def acknowledged() -> Story:
     """An operator deals with an incident."""
     story = Story().fails("deploy", times=3)
-    story.command("incident.acknowledge", "deploy", severity="moderate", issued_by="ada")
+    story.command("incident.acknowledge", "deploy", severity="moderate", size=1, issued_by="ada")
     return story
 
 

@@ -171,10 +171,11 @@ def test_a_question_is_answered_by_its_call() -> None:
     assert of_session(asks.heard(NOW, "c1"), NOW) is None
 
 
-def noted(key: str, age: int, severity: str = "moderate", scope: str = "key") -> PublicState:
+def noted(key: str, age: int, severity: str = "moderate", scope: str = "key", **more: Any) -> PublicState:
     """The acknowledgement of an incident, so many milliseconds ago."""
     at = rfc3339(NOW - age)
-    return state("incident", key, age=age, scope=scope, severity=severity, acknowledged_at=at, acknowledged_by="ada")
+    own = {"severity": severity, "acknowledged_at": at, "acknowledged_by": "ada"} | more
+    return state("incident", key, age=age, scope=scope, **own)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +231,37 @@ def test_a_circuit_that_is_probed_stays_acknowledged_until_it_closes() -> None:
     assert told() == {}
     story.fails("deploy", times=TO_OPEN, http_status=503)
     assert told() == {"tool:deploy": False}
+
+
+def test_an_acknowledgement_is_withdrawn_by_an_order() -> None:
+    """Also one that nobody has given; then the incident is open again, and another one of the scope is not."""
+    story = Story().fails("deploy", times=3)
+    for key in ("deploy", "tool:deploy"):
+        story.command("incident.acknowledge", key)
+    for _ in range(2):
+        story.command("incident.acknowledge", "deploy", withdraw=True)
+    assert story.state_of("incident", "deploy") is None
+    assert story.state_of("incident", "tool:deploy") is not None
+
+
+def test_an_acknowledged_incident_says_how_much_it_has_grown() -> None:
+    """At the same severity it stays acknowledged: failures and sessions since, or repetitions of a session."""
+    times = tuple(rfc3339(NOW - age) for age in (50_000, 20_000, 10_000))
+    key = trust("a", "escalated", failure_history=times, failed_sessions=3)
+    stuck = session("s1", severity=2)
+    for what, size, grown in (
+        (key, 1, "2 more failures that count, 2 more sessions hit"),
+        (key, 3, "2 more failures that count"),
+        (key, None, "2 more failures that count"),  # of a version that did not say how much was seen
+        (stuck, 4, "3 more repetitions"),
+        (stuck, 7, ""),
+    ):
+        name, scope = ("session:s1", "session") if what is stuck else ("a", "key")
+        (one,) = found(what, noted(name, 30_000, scope=scope, size=size))
+        assert (one.acknowledged is not None, one.grown) == (True, grown)
+        assert one.record().get("grown", "") == grown
+    (one,) = found(key)
+    assert (one.grown, one.size) == ("", 3)
 
 
 def test_acknowledgements_of_a_tool_are_bounded() -> None:

@@ -15,8 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...errors import TrustfoldError
-from ...history.sessions.timeline import millis
-from ...projections.incidents import NEEDED, STATES, IncidentRecord, word_of
+from ...projections.incidents import NEEDED, STATES, IncidentRecord, failure_times, word_of
 from ...projections.tool.emitters import MAX_FAILURE_TIMES
 from ...schemas.codec import rfc3339
 from ...schemas.decision_text import (
@@ -30,7 +29,14 @@ from ...schemas.decision_text import (
     recovery_words,
     times,
 )
-from ...schemas.public_state import BreakerUpdated, DecisionBase, PublicState, QualityUpdated, TrustUpdated
+from ...schemas.public_state import (
+    BreakerUpdated,
+    DecisionBase,
+    IncidentUpdated,
+    PublicState,
+    QualityUpdated,
+    TrustUpdated,
+)
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import StateBoard
 from .incident_ranking import IncidentRanking, Owner, owner_of
@@ -95,8 +101,8 @@ class IncidentRow(NamedTuple):
     parts: tuple[str, ...]  # keys and circuits of an outage that are not the subject, in words
     waiting: tuple[str, ...]  # what waits for a person, and approvals not used yet
     commands: tuple[str, ...]  # command lines that resolve it
-    acknowledged: str  # when it was acknowledged, RFC 3339; empty if it was not
-    acknowledged_by: str  # who did; empty if unknown
+    noted: IncidentUpdated | None  # its acknowledgement; None if nobody deals with it
+    grown: str  # how much it has grown since, in words
     orders: tuple[str, ...]  # names in `ORDERS`, the one that resolves it first
     about: Mapping[str, str]  # hidden fields of the form that sends the orders
 
@@ -185,7 +191,7 @@ def _empty(ranking: IncidentRanking, asked: NowQuery, found: bool, fault: str | 
 
 def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow:
     """Row of an incident."""
-    said, news, now_ms, noted = _described(one, now), one.session, round(now.timestamp() * 1000), one.acknowledged
+    said, news, now_ms = _described(one, now), one.session, round(now.timestamp() * 1000)
     if news is not None:
         worst = max(news.patterns, key=lambda found: found.severity, default=None)
         url, why = f"/sessions/{segment(one.subject)}", worst.id if worst is not None else ""
@@ -215,8 +221,8 @@ def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow
         tuple(f"{_KINDS[part.kind]}{part.key} {word_of(part, now_ms)[0]}" for part in one.parts if len(one.parts) > 1),
         one.waiting if news is None else (),
         one.orders,
-        noted.acknowledged_at if noted is not None else "",
-        (noted.acknowledged_by or "") if noted is not None else "",
+        one.acknowledged,
+        one.grown,
         orders_for(one),
         {**about, "row": row_id(one.key)},
     )  # fmt: skip
@@ -280,11 +286,7 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _RowTexts:
 
 def failure_ticks(states: Sequence[PublicState], now_ms: int) -> tuple[float, ...]:
     """Positions of the failures of the last hour that count for trust: 0 an hour ago, 100 now."""
-    times: Counter[str] = Counter()
-    for one in states:
-        if isinstance(one, TrustUpdated):
-            times |= Counter(one.failure_history)  # a failure counts for several keys: its path, its tool, its service
-    ages = sorted((now_ms - millis(at) for at in times.elements()), reverse=True)
+    ages = (now_ms - at for at in failure_times(states))
     return tuple(round(100 - age / SPARK_MS * 100, 1) for age in ages if 0 <= age <= SPARK_MS)
 
 

@@ -43,6 +43,9 @@ ORDERS: dict[str, OrderWords] = {
         "Acknowledge", "Say that somebody deals with it: it stands below the others until it is over or more severe.",
         "it stands below the others until it is over or more severe",
     ),
+    "withdraw": OrderWords(
+        "Withdraw", "Take the acknowledgement back: nobody deals with it.", "nobody deals with it any more"
+    ),
 }  # fmt: skip
 
 
@@ -56,8 +59,8 @@ _OF_TRUST: dict[TrustState, tuple[str, ...]] = {
 
 def orders_for(one: IncidentRecord) -> tuple[str, ...]:
     """Names in `ORDERS` of the orders available for an incident, or a state; the one that resolves it first."""
-    open_ = one.state in NEEDED and one.acknowledged is None and not one.workspace.startswith("user:")
-    return (*_resolving(one), *(("acknowledge",) if open_ else ()))
+    known = one.state in NEEDED and not one.workspace.startswith("user:")
+    return (*_resolving(one), *(("withdraw" if one.acknowledged else "acknowledge",) if known else ()))
 
 
 def _resolving(one: IncidentRecord) -> tuple[str, ...]:

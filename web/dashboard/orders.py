@@ -87,11 +87,17 @@ def records_for(
                 reason=reason,
             )
         ]  # fmt: skip
-    if given.order == "acknowledge":
+    if given.order in {"acknowledge", "withdraw"}:
         meant = [one for one in incidents if row_id(one.key) == given.row]
         if not meant:
             raise TrustfoldError(f"{given.key} needs nobody any more")
-        return [IncidentAcknowledge(**envelope(one.name), severity=SEVERITIES[one.severity - 1]) for one in meant]
+        withdraw = given.order == "withdraw"
+        return [
+            IncidentAcknowledge(
+                **envelope(one.name), severity=SEVERITIES[one.severity - 1], size=one.size, withdraw=withdraw
+            )
+            for one in meant
+        ]
     if given.order in _OF_CIRCUITS:
         return [_OF_CIRCUITS[given.order](**envelope(scope))]
     if given.order == "restore":

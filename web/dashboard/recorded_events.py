@@ -94,13 +94,14 @@ class RecordedEvents:
 
     async def _latest(self) -> list[SessionSummary]:
         rows = await self._ask(
-            "SELECT session_id, workspace, model, calls, failures, patterns, epoch_ms(ended) "
-            "FROM sessions, recorded_until WHERE ended > until - INTERVAL 3 DAY ORDER BY ended DESC LIMIT ?",
+            "SELECT session_id, workspace, coalesce(model, ''), calls, failures, judged, coalesce(patterns, 0), "
+            "epoch_ms(ended) FROM sessions, recorded_until WHERE ended > until - INTERVAL 3 DAY "
+            "ORDER BY ended DESC LIMIT ?",
             [MAX_SESSIONS],
         )
         return [
-            SessionSummary(session, workspace or "", model or "", calls, failures, 0, NOTHING, patterns or 0, 0, ended)
-            for session, workspace, model, calls, failures, patterns, ended in rows
+            SessionSummary(one, workspace, model, calls, failed, calls - judged, NOTHING, patterns, 0, ended)
+            for one, workspace, model, calls, failed, judged, patterns, ended in rows
         ]
 
     async def events(self, session: str, before: int | None, limit: int) -> list[PlacedRecord]:

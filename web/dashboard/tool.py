@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -23,9 +24,9 @@ from ...history.summary import PeriodShare, SummaryNumber
 from ...projections.calls.keys import tool_of_key
 from ...projections.incidents import NEEDED, STATES, of_family, word_of
 from ...projections.tool.models import Z_95, wilson_bounds
-from ...schemas.decision_text import counted
+from ...schemas.decision_text import counted, plain
 from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnswerBase, TrustFields
-from ...schemas.public_state import DecisionBase
+from ...schemas.public_state import DecisionBase, PublicState, TrustUpdated
 from .current_state import StateBoard
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
 from .history_answers import HistoryArchive, QuestionRequest
@@ -327,15 +328,35 @@ def states_of(board: StateBoard, key: str, now: datetime, where: Sequence[str] =
     now_ms = round(now.timestamp() * 1000)
     own = [
         one
-        for state in board.states.values()
-        if (state.key == key or ("|" not in key and owner_of(state)[1] == key))
-        and (not where or state.scope == "user" or state.workspace_id in where)
+        for state in _own_states(board, key, where)
         for one in of_family([state], now_ms)
         if one.state != "ok" or state.kind != "quality"  # a score that is whole says nothing of a tool that fails
     ]
     rows = [row_of(one, board, now) for one in sorted(own)[:PAGE_ROWS]]
     # A row may be a part of an incident, and it is the incident that somebody acknowledges.
-    return [row._replace(orders=tuple(name for name in row.orders if name != "acknowledge")) for row in rows]
+    return [
+        row._replace(orders=tuple(one for one in row.orders if one not in {"acknowledge", "withdraw"})) for row in rows
+    ]
+
+
+def _own_states(board: StateBoard, key: str, where: Sequence[str]) -> list[PublicState]:
+    """States of a key, of a tool those of all its keys."""
+    return [
+        state
+        for state in board.states.values()
+        if (state.key == key or ("|" not in key and owner_of(state)[1] == key))
+        and (not where or state.scope == "user" or state.workspace_id in where)
+    ]
+
+
+def targets_words(board: StateBoard, key: str, where: Sequence[str] = ()) -> str:
+    """How many targets of a tool are not trusted while it is as a whole, in words; empty if it is not, or all are."""
+    lost = [one for one in _own_states(board, key, where) if isinstance(one, TrustUpdated) and one.state != "trusted"]
+    if "|" in key or not lost or not all("|" in one.key for one in lost):
+        return ""
+    counts = sorted(Counter(plain(one.state) for one in lost).items())
+    found = ", ".join(f"{count:,} {'is' if count == 1 else 'are'} {word}" for word, count in counts)
+    return f"The tool as a whole is trusted; of its targets {found}."
 
 
 def key_of(decision: DecisionBase) -> str:
@@ -400,6 +421,7 @@ def tool_routes(site: PageContext) -> Sequence[Route]:
         board, where = site.source.board, narrowing.filters.workspaces
         states, decided = states_of(board, subject.key, now, where), decided_of(board, subject.key, where)
         known: dict[str, Any] = {"subject": subject, "states": states, "decided": decided}
+        known["targets"] = targets_words(board, subject.key, where)
         try:
             if wanted := request.query_params.get("download"):
                 return await _downloaded(archive, subject, narrowing, wanted)

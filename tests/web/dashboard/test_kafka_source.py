@@ -265,7 +265,7 @@ def test_requests_for_the_list_of_sessions_share_one_look_into_the_history(
     def rows(_question: str, _values: object) -> list[Any]:
         nonlocal asked
         asked += 1
-        return [(f"s{asked}", None, None, 3, 1, 0, 5)]
+        return [(f"s{asked}", "w", "m", 3, 1, 3, 0, 5)]
 
     monkeypatch.setattr(made, "_rows", rows)
 
@@ -292,7 +292,7 @@ def test_no_page_waits_long_for_the_sessions_of_a_young_history(
 
     def rows(_question: str, _values: object) -> list[Any]:
         opened.wait(60)
-        return [("s1", None, None, 3, 1, 0, 5)]
+        return [("s1", "w", "m", 3, 1, 3, 0, 5)]
 
     monkeypatch.setattr(made, "_rows", rows)
     monkeypatch.setattr(recorded_events, "WAIT_S", 0.01)

@@ -23,7 +23,7 @@ from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.incident_ranking import IncidentRanking
 from trustfold.web.dashboard.now import PAGE_ROWS, NowQuery, now_page
 from trustfold.web.dashboard.render import clock
-from trustfold.web.dashboard.tool import states_of
+from trustfold.web.dashboard.tool import states_of, targets_words
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
@@ -234,6 +234,18 @@ def test_a_tools_page_shows_the_states_of_its_workspace() -> None:
                      state("trust", "bash|command=make", "blocked", workspace="v"))  # fmt: skip
     assert [one.where for one in states_of(board, "bash", NOW, ("v",))] == ["v"]
     assert {one.where for one in states_of(board, "bash", NOW)} == {"v", "w"}
+
+
+def test_a_tool_that_is_trusted_as_a_whole_says_how_many_of_its_targets_are_not() -> None:
+    """Beside a failure rate of 100 % "trusted" alone would mislead."""
+    keys = [("fetch|domain=a", "escalated"), ("fetch|domain=b", "escalated"), ("fetch|domain=c", "blocked")]
+    states = [state("trust", key, word) for key, word in keys]
+    said = "The tool as a whole is trusted; of its targets 1 is blocked, 2 are escalated."
+    for whole in ((), (state("trust", "fetch", "trusted", failures=2.0),)):
+        assert targets_words(board_of(*states, *whole), "fetch") == said
+    assert targets_words(board_of(*states, state("trust", "fetch", "escalated")), "fetch") == ""
+    assert targets_words(board_of(*states), "fetch|domain=a") == ""
+    assert targets_words(board_of(*states), "fetch", ("elsewhere",)) == ""
 
 
 def test_the_list_is_filtered_by_the_url() -> None:

@@ -178,6 +178,10 @@ def test_an_acknowledged_incident_stands_below_the_others_until_it_is_worse(tmp_
         again = failures(first, 1, session="s2", time=before(0))
         assert client.post("/v1/events", content=again, headers={"authorization": "Bearer reads"}).status_code == 200
         assert rows_of(client) == [second, first]
+        assert "1 more failure that counts" in client.get("/").text
+        answer = client.post("/orders", data=fields_of(client.get("/").text, first) | {"order": "withdraw"})
+        assert "nobody deals with it" in answer.text
+        assert rows_of(client) == [first, second]
         client.post("/orders", data=fields_of(client.get("/").text, first) | {"order": "recover"})
         let_fail(client, first, session="s3", time=before(0))
         assert rows_of(client) == [first, second]

@@ -50,7 +50,10 @@ def of_now(story: Story) -> Story:
 
 
 def test_list_page_and_history_agree_on_the_failures_of_a_session(tmp_path: Path) -> None:
-    """An expected failure is none, a red test is one though its tool has answered, an open call is neither."""
+    """An expected failure is none, a red test is one though its tool has answered, an open call is neither.
+
+    Over Kafka the list is made of the recorded history, by the same definition.
+    """
     story = of_now(Story())
     story.works("bash", {"command": "ls"}).fails(
         "bash", {"command": "make"}, message="make: *** [all] Error 2", times=2
@@ -63,6 +66,12 @@ def test_list_page_and_history_agree_on_the_failures_of_a_session(tmp_path: Path
         publish(client, story)
         pages = [client.get(path).text for path in ("/sessions", "/sessions/s1")]
     assert all("failed 50\u00a0% (2/4), 15\u00a0% to 85\u00a0%" in page for page in pages)
+    told(tmp_path / "h", story)
+    (tmp_path / "h" / ".source").write_text("kafka cluster")
+    recorded = RecordedEvents(tmp_path / "h", limit_s=60)
+    (summary,) = asyncio.run(recorded._latest())
+    recorded.close()
+    assert (summary.calls, summary.failed, summary.judged) == (5, 2, 4)
 
 
 def test_a_stuck_sessions_repeated_call_is_two_clicks_away(tmp_path: Path) -> None:
