@@ -21,7 +21,7 @@ from trustfold.cli.record import _from_store
 from trustfold.history.files import claim, store_source
 from trustfold.history.history_error import HistoryFull
 from trustfold.history.recorder import PartitionRecorder
-from trustfold.history.reports import QUESTIONS
+from trustfold.history.reports import BY_NAME, QUESTIONS
 from trustfold.recording.store_recorder import StoreRecording
 from trustfold.rules.rules import RuleSet
 from trustfold.streams.embedded.engine import EmbeddedEngine
@@ -71,13 +71,18 @@ def test_files_are_recorded_once(recorded_files: Path) -> None:
 
 @pytest.mark.slow
 def test_every_question_has_an_answer_for_people_and_for_machines(recorded_files: Path) -> None:
-    """As a table and as JSON; an unknown one is told which there are."""
-    for question in QUESTIONS:
-        done = trustfold("history", question.name, "--json", cwd=recorded_files)
+    """As a table and as JSON, alone and in the report; an unknown one is told which there are."""
+    reported = orjson.loads(trustfold("report", "--json", cwd=recorded_files).stdout)
+    assert set(reported) == {question.name for question in QUESTIONS}
+    for question in (BY_NAME["patterns"], BY_NAME["now"]):
+        done = trustfold("history", question.name, "--json", "--limit", "10", cwd=recorded_files)
         assert done.returncode == 0, done.stderr
-        assert orjson.loads(done.stdout)["question"] == question.title
+        told = orjson.loads(done.stdout)
+        assert told["question"] == question.title
+        assert told["rows"] == reported[question.name]
     shown = trustfold("history", "tools", "--limit", "3", cwd=recorded_files)
     assert b"Which tools fail?" in shown.stdout
+    assert b"Which models get stuck, and how?" in trustfold("report", cwd=recorded_files).stdout
     latest = orjson.loads(trustfold("history", "--json", "--limit", "2", cwd=recorded_files).stdout)
     assert len(latest["rows"]) == 2
     assert latest["rows"][0]["time"] >= latest["rows"][1]["time"]
@@ -189,15 +194,23 @@ class Page(HTMLParser):
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(recorded_files: Path) -> None:
-    """Well-formed, with plots, no script and no request; names from events cannot break out of it."""
+    """Well-formed, with plots, no script and no request; names from events cannot break out of it.
+
+    It opens in the browser that the environment names; without a file it is a temporary one, for the user alone.
+    """
     story = Story(session="<script>alert(1)</script>")
     story.fails("<img src=x onerror=alert(1)>", times=4)
     lines = [value.replace(b'"00000000-', b'"00000099-') for _, value in story.records]
     (recorded_files / "evil.ndjson").write_bytes(b"\n".join(lines))
     trustfold("record", "events.ndjson", "evil.ndjson", "--history", "h", cwd=recorded_files)
-    done = trustfold("report", "--history", "h", "--html", "report.html", cwd=recorded_files)
+    (recorded_files / "tmp").mkdir()
+    there = {"BROWSER": "true %s", "TMPDIR": str(recorded_files / "tmp")}
+    done = trustfold("report", "--history", "h", "--open", "--since", "2026-01-01", cwd=recorded_files, env=there)
     assert done.returncode == 0, done.stderr
-    text = (recorded_files / "report.html").read_text()
+    (made,) = (recorded_files / "tmp").glob("trustfold-report-*.html")
+    assert made.stat().st_mode & 0o077 == 0
+    text = made.read_text()
+    assert "Look here first" in text
     page = Page()
     page.feed(text)
     assert page.open == []
@@ -208,36 +221,15 @@ def test_the_report_is_one_page_that_needs_nothing_else(recorded_files: Path) ->
     assert "&lt;img src=x" in text
 
 
-def test_the_report_opens_in_a_browser(recorded_files: Path) -> None:
-    """In the one that the environment names; without a file it is a temporary one, for the user alone."""
-    (recorded_files / "tmp").mkdir(exist_ok=True)
-    there = {"BROWSER": "true %s", "TMPDIR": str(recorded_files / "tmp")}
-    done = trustfold("report", "--open", "--since", "2026-01-01", cwd=recorded_files, env=there)
-    assert done.returncode == 0, done.stderr
-    (made,) = (recorded_files / "tmp").glob("trustfold-report-*.html")
-    assert made.stat().st_mode & 0o077 == 0
-    assert b"Look here first" in made.read_bytes()
-
-
-@pytest.mark.slow
-def test_the_report_in_the_terminal_and_as_json(recorded_files: Path) -> None:
-    """All questions that have an answer."""
-    shown = trustfold("report", cwd=recorded_files)
-    assert b"Which models get stuck, and how?" in shown.stdout
-    assert set(orjson.loads(trustfold("report", "--json", cwd=recorded_files).stdout)) == {q.name for q in QUESTIONS}
-
-
 @pytest.mark.slow
 def test_sql_of_ones_own(recorded_files: Path) -> None:
-    """As an argument or from standard input; a mistake is one sentence; the catalogue opens in plain DuckDB."""
+    """As an argument or from standard input; the catalogue opens in plain DuckDB."""
     done = trustfold("sql", "SELECT count(*) AS n FROM failures", "--json", cwd=recorded_files)
     assert orjson.loads(done.stdout)["n"] > 0
     piped = trustfold("sql", cwd=recorded_files, stdin=b"SELECT pattern FROM nudge_effectiveness")
     assert b"announce_no_action" in piped.stdout
     explained = "SELECT count(*) AS n FROM duckdb_columns() WHERE table_name = 'failures' AND comment IS NOT NULL"
     assert orjson.loads(trustfold("sql", explained, "--json", cwd=recorded_files).stdout)["n"] > 0
-    wrong = trustfold("sql", "FROM nowhere", cwd=recorded_files)
-    assert (wrong.returncode, b"nowhere does not exist" in wrong.stderr) == (1, True)
     trustfold("sql", "--save", "catalogue.duckdb", cwd=recorded_files)
     with duckdb.connect(str(recorded_files / "catalogue.duckdb"), read_only=True) as connection:
         assert connection.execute("SELECT count(*) > 0 FROM tool_calls").fetchall() == [(True,)]

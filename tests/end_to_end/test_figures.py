@@ -36,8 +36,7 @@ PERIODS = {
     "situations": ("a day of another zone",),
     "cipherbox_claude_code": ("everything",),
     "pi_sessions": ("from the middle of a session",),
-    "openhands_maverick": ("an hour",),
-    "tau_airline_gpt4o": ("a day of another zone",),
+    "tau_airline_gpt4o": ("an hour",),
 }
 """Periods of each run: each kind of both stands at least once."""
 Row = Mapping[str, Any]

@@ -112,8 +112,8 @@ def week(time: datetime) -> Any:
     return (time - timedelta(days=time.weekday())).date()
 
 
-TRACES = ("cipherbox_claude_code", "pi_sessions", "openhands_maverick", "tau_airline_gpt4o")
-"""Recorded runs with calls that end late, days without anything, call ids used again."""
+TRACES = ("pi_sessions", "tau_airline_gpt4o")
+"""Recorded runs with calls that never end, days without anything, call ids used again."""
 
 
 TOTALLED = """look-first new worse loop-costs asks retries tools signatures recovery patterns loops nudges false-alarms
@@ -123,7 +123,7 @@ TOTALLED = """look-first new worse loop-costs asks retries tools signatures reco
 
 @pytest.fixture(scope="module", params=["two_days", *(pytest.param(name, marks=pytest.mark.slow) for name in TRACES)])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The same run counted by hand and recorded: a made one, and recorded ones with calls that end late."""
+    """The same run counted by hand and recorded: a made one, and recorded ones."""
     folder = tmp_path_factory.mktemp(request.param)
     lines = [value for _, value in two_days()] if request.param == "two_days" else lines_of(request.param)
     file = folder / "events.ndjson"

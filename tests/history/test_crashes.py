@@ -195,7 +195,7 @@ def test_analysts_read_while_the_recorder_writes(tmp_path: Path) -> None:
     source_of(tmp_path / "events.ndjson", 20, 40)
     root = tmp_path / "history"
     seen: list[int] = []
-    with recording(root, tmp_path / "events.ndjson", per_file=150, grace_s=3600, rounds=40) as process:
+    with recording(root, tmp_path / "events.ndjson", per_file=150, grace_s=3600, rounds=12) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.stdout.readline()

@@ -252,6 +252,26 @@ def test_the_page_is_ordered_linked_and_needs_nothing(answers: dict[str, Questio
     assert not re.search(r"<script|<link|\bstyle=|\bsrc=|url\(", text)
 
 
+@pytest.mark.parametrize(
+    ("before", "first", "says"),
+    [
+        (MIDDLE - timedelta(days=1), None, ", against as long before."),
+        (
+            MIDDLE - timedelta(days=1),
+            MIDDLE - timedelta(hours=4),
+            ", against as long before, of which only the time from 2026-01-06 02:00:00 on is recorded.",
+        ),
+        (MIDDLE, None, "; there is nothing before to compare with."),
+    ],
+)
+def test_the_page_says_how_much_of_the_time_before_is_recorded(
+    before: datetime, first: datetime | None, says: str
+) -> None:
+    """As `history compare` does."""
+    period = SummaryPeriod(naive(before), naive(MIDDLE), naive(MIDDLE + timedelta(days=1)), first and naive(first))
+    assert says in report_page(ReportContent("T", period, None, "", MADE, [], [], []))
+
+
 # --- on paper ---------------------------------------------------------------------------------------------------------
 
 BEYOND = """() => [...document.querySelectorAll("main *")].filter((one) => {

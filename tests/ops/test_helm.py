@@ -32,7 +32,7 @@ with_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="no helm: ht
 
 def objects(name: str) -> list[dict[str, Any]]:
     """Objects of a rendered installation."""
-    return [found for found in yaml.safe_load_all((RENDERED / f"{name}.yaml").read_text()) if found]
+    return [found for found in yaml.load_all((RENDERED / f"{name}.yaml").read_text(), yaml.CSafeLoader) if found]
 
 
 def one(name: str, kind: str, end: str) -> dict[str, Any]:

@@ -31,8 +31,11 @@ RECORDED = ("bootstrap", "kind", "description", "passed_over")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that asks for a broker, so that `-m "not broker"` leaves them all out."""
     for item in items:
-        names = getattr(item, "fixturenames", ())
-        if "broker" in names or "kafka_jars" in names or item.get_closest_marker("durable_broker"):
+        names = getattr(item, "fixturenames", [])
+        durable = item.get_closest_marker("durable_broker")
+        if durable and not {"kafka_jars", "_durable_broker"} & {*names}:
+            names.insert(0, "_durable_broker")
+        if "broker" in names or "kafka_jars" in names or durable:
             item.add_marker("broker")
 
 
@@ -131,12 +134,10 @@ def topic_prefix(request: pytest.FixtureRequest) -> Iterator[str]:
             asyncio.run(delete_topics(opened, prefix))
 
 
-@pytest.fixture(autouse=True)
-def _durable_broker(request: pytest.FixtureRequest) -> None:
-    """Skip tests marked `durable_broker` where only the mock is to be had."""
-    if request.node.get_closest_marker("durable_broker") is None or "kafka_jars" in request.fixturenames:
-        return
-    if not request.getfixturevalue("broker").durable:
+@pytest.fixture
+def _durable_broker(request: pytest.FixtureRequest, broker: Broker) -> None:
+    """Skip a test marked `durable_broker` where only the mock is to be had."""
+    if not broker.durable:
         pytest.skip(f"{request.node.name} needs a broker that keeps its log, and here is only librdkafka's mock")
 
 
