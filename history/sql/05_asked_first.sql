@@ -31,7 +31,7 @@ COMMENT ON VIEW loops_by_model IS 'What loops cost each model in calls, time and
 
 CREATE OR REPLACE VIEW asks AS
 WITH permissions AS MATERIALIZED (
-    SELECT number_of(session_id, call_id) AS call, type, time, session_id, workspace_id, user_id, agent_id, model, tool_name, call_id,
+    SELECT number_of(session_id, call_id) AS call, type, time, session_id, workspace, user_id, agent_id, model, tool_name, call_id,
            granted, method, id
     FROM events WHERE type IN ('permission.requested', 'permission.resolved') AND noted IS NOT FALSE
 ), asked AS MATERIALIZED (
@@ -51,7 +51,7 @@ WITH permissions AS MATERIALIZED (
                       WHERE noted IS NOT FALSE AND outcome <> 'denied') c USING (call)
     WHERE q.time <= c.time GROUP BY ask
 )
-SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, call_id,
+SELECT time, session_id, coalesce(workspace, 'default') AS workspace, user_id, agent_id, model, tool_name, call_id,
        answered, answered - time AS waited, answer.granted AS granted, answer.method AS method, outcome,
        coalesce(answer.granted AND outcome IN ('succeeded', 'answered'), false) AS for_nothing, id
 FROM asked LEFT JOIN answers USING (ask) LEFT JOIN outcomes USING (ask);
