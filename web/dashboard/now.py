@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
+from itertools import chain, takewhile
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -15,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...errors import TrustfoldError
-from ...projections.incidents import NEEDED, STATES, IncidentRecord, failure_times, word_of
-from ...projections.tool.emitters import MAX_FAILURE_TIMES
+from ...projections.incidents import CALM, NEEDED, STATES, IncidentRecord, failure_times, word_of
+from ...projections.tool.failure_counts import HOUR_MS
 from ...schemas.codec import rfc3339
 from ...schemas.decision_text import (
     DecisionLine,
@@ -49,7 +50,6 @@ TOOL_ROWS = 15
 FEED_ROWS = 20
 
 MAX_REASON = 300  # Maximum characters of a reason on this page; the page of the decision shows all of it
-SPARK_MS = 3_600_000  # Time range of the sparklines, in milliseconds: an hour
 
 
 class NowQuery(NamedTuple):
@@ -73,10 +73,12 @@ class NowQuery(NamedTuple):
 
     def matches(self, one: IncidentRecord) -> bool:
         """True if an incident has the workspace and the text; its state does not count."""
-        names = (one.subject, *(part.key for part in one.parts))
-        return self.workspace in {"", one.workspace} and (
-            not self.text or any(self.text.lower() in name.lower() for name in names)
-        )
+        return self.names(one.workspace, one.subject, *(part.key for part in one.parts))
+
+    def names(self, workspace: str, *names: str) -> bool:
+        """True if it has the workspace, and one of the names the text."""
+        held = not self.text or any(self.text.lower() in name.lower() for name in names)
+        return self.workspace in {"", workspace} and held
 
 
 class IncidentRow(NamedTuple):
@@ -114,7 +116,7 @@ class ToolRow(NamedTuple):
     name: str  # tool or service
     url: str  # its page
     where: str  # workspace
-    failures: str  # failures in the last hour that count for trust, `20+` if there are more than states hold
+    failures: str  # number of failed calls in the last hour, as text; empty if there are none
     ticks: tuple[float, ...]  # positions of these on the sparkline: 0 an hour ago, 100 now
     keys: int  # number of its keys, circuits and scores that differ from their default
 
@@ -151,11 +153,12 @@ class NowPage(NamedTuple):
 def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | None = None) -> NowPage:
     """Content of the page for a query string; `fault` is the reason why no data arrives, None if it does."""
     now_ms = round(now.timestamp() * 1000)
-    ranking = board.ranking(now_ms)
+    ranking, failed = board.ranking(now_ms), board.failed(now_ms)
     ranked, counts = ranking.ranked(now_ms), ranking.counts
     if asked.workspace or asked.text:
         ranked = [one for one in ranked if asked.matches(one)]
         counts = Counter(one.state for one in ranked)
+        failed = {owner: times for owner, times in failed.items() if asked.names(*owner)}
     wanted, total = ranked, len(ranked) - counts["handled"]
     if asked.state == "needed":  # these stand first
         total = sum(counts[word] for word in NEEDED)
@@ -171,7 +174,7 @@ def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | 
         total,
         page,
         last,
-        tools_by_health(ranked, board, now_ms),
+        tools_by_health(ranked, failed, ranking.tools, now_ms),
         [feed_line(one) for one in board.feed() if asked.workspace in {"", one.workspace_id}][:FEED_ROWS],
         sorted({workspace for workspace, _ in ranking.tools if not workspace.startswith("user:") and workspace})[:200],
         _empty(ranking, asked, bool(total), fault),
@@ -286,28 +289,40 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _RowTexts:
 
 def failure_ticks(states: Sequence[PublicState], now_ms: int) -> tuple[float, ...]:
     """Positions of the failures of the last hour that count for trust: 0 an hour ago, 100 now."""
-    ages = (now_ms - at for at in failure_times(states))
-    return tuple(round(100 - age / SPARK_MS * 100, 1) for age in ages if 0 <= age <= SPARK_MS)
+    return _ticks(failure_times(states), now_ms)
 
 
-def tools_by_health(ranked: Sequence[IncidentRecord], board: StateBoard, now_ms: int) -> list[ToolRow]:
-    """Tools sorted by their worst incident, at most `TOOL_ROWS`, with the failures of all their keys."""
-    worst: dict[Owner, PublicState] = {}
-    for part in (part for one in ranked for part in one.parts):
-        worst.setdefault(owner_of(part), part)
-        if len(worst) == TOOL_ROWS:
+def _ticks(times_ms: Iterable[int], now_ms: int) -> tuple[float, ...]:
+    ages = sorted((now_ms - at for at in times_ms), reverse=True)
+    return tuple(round(100 - age / HOUR_MS * 100, 1) for age in ages if 0 <= age <= HOUR_MS)
+
+
+def tools_by_health(
+    ranked: Sequence[IncidentRecord], failed: Mapping[Owner, Sequence[int]], tools: Mapping[Owner, int], now_ms: int
+) -> list[ToolRow]:
+    """Tools sorted by their worst incident, then by their failures, at most `TOOL_ROWS`.
+
+    Args:
+        ranked: incidents, and what is well, most urgent first.
+        failed: times of the failures of the last hour, milliseconds since 1970.
+        tools: number of states that each tool has.
+        now_ms: milliseconds since 1970.
+    """
+    trouble = takewhile(lambda one: one.state not in CALM, ranked)
+    words: dict[Owner, str] = {}
+    for owner, word in chain(
+        ((owner_of(part), word_of(part, now_ms)[0]) for one in trouble for part in one.parts),
+        ((owner, "ok") for owner in sorted(failed, key=lambda owner: -len(failed[owner]))),
+        ((owner_of(part), word_of(part, now_ms)[0]) for one in ranked for part in one.parts),
+    ):
+        if owner not in words and len(words) == TOOL_ROWS:
             break
-    trust: dict[Owner, list[PublicState]] = {owner: [] for owner in worst}
-    for state in board.states.values():
-        if isinstance(state, TrustUpdated) and (owner := owner_of(state)) in trust:
-            trust[owner].append(state)
-    rows, tools = [], board.ranking(now_ms).tools
-    for owner, part in worst.items():
-        ticks = failure_ticks(trust[owner], now_ms)
-        more = any(len(failure_ticks([one], now_ms)) == MAX_FAILURE_TIMES for one in trust[owner])
-        failures = f"{len(ticks)}{'+' if more else ''}" if ticks else ""
-        url = key_url(owner[1], part.workspace_id or "")
-        rows.append(ToolRow(word_of(part, now_ms)[0], owner[1], url, owner[0], failures, ticks, tools[owner]))
+        words.setdefault(owner, word)
+    rows = []
+    for owner, word in words.items():
+        ticks = _ticks(failed.get(owner, ()), now_ms)
+        url = key_url(owner[1], "" if owner[0].startswith("user:") else owner[0])
+        rows.append(ToolRow(word, owner[1], url, owner[0], f"{len(ticks):,}" if ticks else "", ticks, tools[owner]))
     return rows
 
 
