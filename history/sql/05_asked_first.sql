@@ -167,6 +167,6 @@ WITH judged AS (
 SELECT kind, name, CASE WHEN calls_before = 0 THEN 'new' WHEN calls = 0 THEN 'gone'
                         WHEN least(calls, calls_before) < min_calls THEN 'too few calls'
                         WHEN change_low > 0 THEN 'worse' WHEN change_high < 0 THEN 'better' ELSE 'no change shown' END AS verdict,
-       rate, low, high, failures, calls, rate_before, low_before, high_before, failures_before, calls_before, change, change_low, change_high
+       rate, rate_before, change, change_low, change_high, calls, calls_before, failures, failures_before, low, high, low_before, high_before
 FROM differing ORDER BY verdict <> 'worse', change_low DESC NULLS LAST, kind, name;
 COMMENT ON MACRO TABLE compared_rates IS 'Failure rates of tools and models in the last span and in the one before, with 95 % intervals (Wilson; of the change Newcombe); worse and better only where the interval of the change leaves out 0 and both spans have min_calls';

@@ -18,7 +18,6 @@ from starlette.routing import Route
 from ...errors import TrustfoldError
 from ...projections.incidents import CALM, NEEDED, STATES, IncidentRecord, failure_times, word_of
 from ...projections.tool.failure_counts import HOUR_MS
-from ...schemas.codec import rfc3339
 from ...schemas.decision_text import (
     DecisionLine,
     circuit_next,
@@ -30,14 +29,7 @@ from ...schemas.decision_text import (
     recovery_words,
     times,
 )
-from ...schemas.public_state import (
-    BreakerUpdated,
-    DecisionBase,
-    IncidentUpdated,
-    PublicState,
-    QualityUpdated,
-    TrustUpdated,
-)
+from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import StateBoard
 from .incident_ranking import IncidentRanking, Owner, owner_of
@@ -84,27 +76,19 @@ class NowQuery(NamedTuple):
 class IncidentRow(NamedTuple):
     """Row of the list: an incident."""
 
+    incident: IncidentRecord
     id: str  # id of its element on the page
-    word: str  # its state; gives shape and colour
-    text: str  # text beside the shape
-    title: str  # its subject
+    text: str  # text beside the shape of its state
     url: str  # page of the subject
-    where: str  # workspace, or user
     error: str  # words of its latest error; of a session that waits, its last call
     reason: str  # reason of the state, one sentence
     why_url: str  # page of the decision that caused the state; empty if unknown
     value: str  # count beside its threshold: `3/5`
-    since: str  # start of the state, RFC 3339
-    last: str  # its last failure, or the last news of its session, RFC 3339
     ticks: tuple[float, ...]  # its failures of the last hour that count for trust, as of `ToolRow`
     onward: str  # next change without intervention
     hit: str  # sessions and agents that it hit, in words
     session_url: str  # page of the session that it hit last; empty if unknown
     parts: tuple[str, ...]  # keys and circuits of an outage that are not the subject, in words
-    waiting: tuple[str, ...]  # what waits for a person, and approvals not used yet
-    commands: tuple[str, ...]  # command lines that resolve it
-    noted: IncidentUpdated | None  # its acknowledgement; None if nobody deals with it
-    grown: str  # how much it has grown since, in words
     orders: tuple[str, ...]  # names in `ORDERS`, the one that resolves it first
     about: Mapping[str, str]  # hidden fields of the form that sends the orders
 
@@ -116,8 +100,7 @@ class ToolRow(NamedTuple):
     name: str  # tool or service
     url: str  # its page
     where: str  # workspace
-    failures: str  # number of failed calls in the last hour, as text; empty if there are none
-    ticks: tuple[float, ...]  # positions of these on the sparkline: 0 an hour ago, 100 now
+    ticks: tuple[float, ...]  # its failed calls of the last hour, as positions on a sparkline: 0 an hour ago, 100 now
     keys: int  # number of its keys, circuits and scores that differ from their default
 
 
@@ -205,30 +188,22 @@ def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow
         about = {"key": one.subject, "workspace": where}
     hit = f"{counted(one.hit, 'session')} hit" if one.hit and news is None else ""
     return IncidentRow(
+        one,
         row_id(one.key),
-        one.state,
         said.text,
-        one.subject,
         url,
-        one.workspace,
         _cut(one.error),
         _cut(sentence(one.reason)),
         f"/decisions/{segment(why)}" if why else "",
         said.value,
-        rfc3339(one.since_ms),
-        rfc3339(one.news_ms),
-        failure_ticks(one.parts, now_ms),
+        _ticks(failure_times(one.parts), now_ms),
         said.onward,
         ", ".join([hit] * bool(hit) + [f"agent {name}" for name in one.agents]),
         f"/sessions/{segment(one.sessions[0])}" if one.sessions and news is None else "",
         tuple(f"{_KINDS[part.kind]}{part.key} {word_of(part, now_ms)[0]}" for part in one.parts if len(one.parts) > 1),
-        one.waiting if news is None else (),
-        one.orders,
-        one.acknowledged,
-        one.grown,
         orders_for(one),
         {**about, "row": row_id(one.key)},
-    )  # fmt: skip
+    )
 
 
 _KINDS = {"trust": "", "breaker": "circuit ", "quality": "score of "}
@@ -287,12 +262,8 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _RowTexts:
     return _RowTexts(text, measured_failures(state), circuit_next(state, now))
 
 
-def failure_ticks(states: Sequence[PublicState], now_ms: int) -> tuple[float, ...]:
-    """Positions of the failures of the last hour that count for trust: 0 an hour ago, 100 now."""
-    return _ticks(failure_times(states), now_ms)
-
-
 def _ticks(times_ms: Iterable[int], now_ms: int) -> tuple[float, ...]:
+    """Positions of the failures of the last hour: 0 an hour ago, 100 now."""
     ages = sorted((now_ms - at for at in times_ms), reverse=True)
     return tuple(round(100 - age / HOUR_MS * 100, 1) for age in ages if 0 <= age <= HOUR_MS)
 
@@ -302,11 +273,7 @@ def tools_by_health(
 ) -> list[ToolRow]:
     """Tools sorted by their worst incident, then by their failures, at most `TOOL_ROWS`.
 
-    Args:
-        ranked: incidents, and what is well, most urgent first.
-        failed: times of the failures of the last hour, milliseconds since 1970.
-        tools: number of states that each tool has.
-        now_ms: milliseconds since 1970.
+    `failed` are times of failures in the last hour, milliseconds since 1970; `tools` counts the states of each tool.
     """
     trouble = takewhile(lambda one: one.state not in CALM, ranked)
     words: dict[Owner, str] = {}
@@ -318,12 +285,11 @@ def tools_by_health(
         if owner not in words and len(words) == TOOL_ROWS:
             break
         words.setdefault(owner, word)
-    rows = []
-    for owner, word in words.items():
-        ticks = _ticks(failed.get(owner, ()), now_ms)
-        url = key_url(owner[1], "" if owner[0].startswith("user:") else owner[0])
-        rows.append(ToolRow(word, owner[1], url, owner[0], f"{len(ticks):,}" if ticks else "", ticks, tools[owner]))
-    return rows
+    urls = {owner: key_url(owner[1], "" if owner[0].startswith("user:") else owner[0]) for owner in words}
+    return [
+        ToolRow(word, owner[1], urls[owner], owner[0], _ticks(failed.get(owner, ()), now_ms), tools[owner])
+        for owner, word in words.items()
+    ]
 
 
 def feed_line(decision: DecisionBase) -> FeedLine:
@@ -351,8 +317,8 @@ def now_routes(site: PageContext) -> Sequence[Route]:
             await site.source.renew()
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
         rows = [
-            row._replace(error=last_words(await site.source.events(session=row.title, limit=LOOKED_AT)))
-            if row.word == "waiting" and row.url.startswith("/sessions/") else row
+            row._replace(error=last_words(await site.source.events(session=row.incident.subject, limit=LOOKED_AT)))
+            if row.incident.state == "waiting" and row.incident.session is not None else row
             for row in page.rows
         ]  # fmt: skip
         needed = sum(count for word, count in page.counts if word in NEEDED)
