@@ -145,9 +145,10 @@ class EventReader:
         row = cast("EventRow", columns)
         row["type"], row["time"] = _TAGS[kind], ev.epoch_ms(event.time)
         session = self._sessions.get(event.session_id) or self._sessions.keep(event.session_id, {})
-        for name in _OF_SESSIONS:
-            if value := getattr(event, name) or session.get(name):
-                columns[name] = session[name] = value
+        for name, given_now in zip(_OF_SESSIONS, _given(event), strict=True):
+            if given_now:
+                session[name] = given_now
+        columns.update(session)
         if self._seen.known(event.id, value=True):
             row["repeated"] = True
         if isinstance(event, ev.ToolCallFinished):
@@ -189,6 +190,7 @@ _ABOUT = {"output_id": "about", "nudge_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
 # Columns whose missing values are filled with the session's last value
 _OF_SESSIONS = ("workspace_id", "user_id", "model")
+_given = attrgetter(*_OF_SESSIONS)
 
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 
