@@ -140,8 +140,9 @@ chart: ## Render the Helm chart's two example installations anew into tests/ops/
 		helm template tools $(CHART) --namespace agents --kube-version 1.31 --values $$values; } > $${values%.values.yaml}.yaml || exit 1; done
 
 .PHONY: docs
-docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or a broken link is an error
+docs: $(VENV)/dev ## Build the documentation site into build/site; a warning, a broken link or a search that misleads is an error
 	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site
+	@if command -v node >/dev/null; then node docs/check_search.mjs build/site; else echo "the search is not checked: no node"; fi
 	@echo "build/site/index.html"
 
 .PHONY: dist

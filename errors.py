@@ -66,15 +66,17 @@ class ConfigError(TrustfoldError):
     """An invalid setting or rule; the message names it and the accepted values."""
 
 
+def add_extra(*extras: str) -> str:
+    """Say which extras are missing and where it is written how to add them."""
+    return f"add the extra {','.join(extras)}: {DOCS}/install.md#extras"
+
+
 class NotInstalled(ConfigError):
     """A part whose libraries are not installed; the message names the extra that brings the missing one."""
 
     def __init__(self, part: str, missing: ImportError) -> None:
         extra = EXTRAS.get((missing.name or "").partition(".")[0], "all")
-        super().__init__(
-            f"{part} is not installed here ({missing}); "
-            f"pip install 'trustfold[{extra}]', or see {DOCS}/install.md#extras"
-        )
+        super().__init__(f"{part} is not installed here ({missing}); {add_extra(extra)}")
 
 
 # Modules of the extras and the extra that brings each (pyproject.toml)

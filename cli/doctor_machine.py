@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..config import ENVIRONMENT, EnvironmentSettings, RuleFiles
-from ..errors import DOCS, ConfigError, TrustfoldError
+from ..errors import DOCS, ConfigError, TrustfoldError, add_extra
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..integrations.hook_client import ANSWER_S, MAX_READ_BYTES, PAUSE_S
 from ..schemas.decision_text import counted
@@ -95,8 +95,8 @@ def _versions() -> Iterator[CheckFinding]:
     ours = [f"trustfold {__version__}", f"Python {platform.python_version()}", *found]
     yield CheckFinding("versions", OK, ", ".join(ours))
     if missing:
-        names = ",".join(sorted(missing))
-        yield CheckFinding("extras", NOTE, f"incomplete: {names}", f"pip install 'trustfold[{names}]' if wanted")
+        names = sorted(missing)
+        yield CheckFinding("extras", NOTE, f"incomplete: {', '.join(names)}", f"if wanted, {add_extra(*names)}")
 
 
 def _variables() -> Iterator[CheckFinding]:

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..config import EnvironmentSettings
-from ..errors import ConfigError
+from ..errors import ConfigError, add_extra
 from ..projections.ranking import EmbeddingSimilarity, RankCandidate, ToolRank, rank_tools
 from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated
@@ -322,9 +322,7 @@ def embedding_similarity(model: str) -> EmbeddingSimilarity:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise ConfigError(
-            "sentence embeddings are an extra: pip install 'trustfold[embeddings]', or leave --embeddings out"
-        ) from error
+        raise ConfigError(f"leave --embeddings out, or {add_extra('embeddings')}") from error
     try:
         loaded = SentenceTransformer(model)
     except (OSError, ValueError) as error:

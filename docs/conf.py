@@ -66,13 +66,13 @@ _OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
 _FOUND_FIRST = {
     "connect": "Claude Code, Codex, Gemini CLI, Qwen Code, Copilot, OpenCode, Cursor, hooks, MCP",
     "detection": "stuck, loop, nudge, pause, false alarm",
-    "events": "publish",
+    "events": "publish, publish events",
     "guard": "ToolGuard, retry, idempotency, approval",
     "history": "DuckDB, Parquet, SQL, what-if, import",
     "install": "pip, uv, pipx, extras, upgrade, uninstall",
     "operating": "Kafka, worker, lag, alerts, rules, settings, environment variables, token",
     "outputs": "escalations, breakers, nudges",
-    "trust": "escalated, blocked, recovering, trusted, removed, approve, recover, reset, threshold",
+    "trust": "escalated, blocked, recovering, trusted, removed, approve, recover, reset, circuit, open circuit",
 }
 """Words by which the search of the site finds a page before others that only mention them."""
 _DECISIONS = "\n\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"

@@ -6,7 +6,7 @@ change nothing (docs/architecture.md#order-at-a-checkpoint).
 
 A key that has been idle for long starts with a new state at its next record; that depends on its own records only. Its
 stored state is dropped later, once no record can arrive that continues it; when that happens has no visible effect
-(docs/decisions/0047-idle-states-are-over.md).
+(docs/subsystems/folds.md).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ OUT_OF_REACH: dict[SettingLevel, dict[str, str]] = {
         "idle": _IDLE,
     },
 }
-"""Rules a level may not set, with the reason: their state is shared with others (docs/decisions/0013)."""
+"""Rules a level may not set, with the reason: their state is shared with others (docs/subsystems/folds.md)."""
 
 _GENERAL_FIRST = (SettingLevel.USER, SettingLevel.WORKSPACE, SettingLevel.SESSION, SettingLevel.ENVIRONMENT)
 

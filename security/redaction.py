@@ -129,7 +129,10 @@ def _is_encoded_secret(match: re.Match[bytes], _: bytes) -> bool:
 
 def _is_secret_in_hex(match: re.Match[bytes], _: bytes) -> bool:
     """Whether a run of hex digits is the text of a token."""
-    decoded = bytes.fromhex(match.group().decode())
+    digits = match.group().decode()
+    if len(digits) % 2:
+        return False
+    decoded = bytes.fromhex(digits)
     return redact_bytes(decoded, _MAX_ENCODINGS) is not decoded
 
 

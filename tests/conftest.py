@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
-from warm_process import end_started, started
+from warm_process import be_patient, end_started, started
 
 # Tests start hundreds of processes: each would compile the package anew.
 sys.dont_write_bytecode = False
@@ -77,8 +77,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again."""
+    """Look for garbage again; what is tested has been imported."""
     gc.enable()
+    be_patient()
 
 
 @pytest.hookimpl(optionalhook=True)

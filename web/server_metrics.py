@@ -15,6 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ..errors import add_extra
 from ..projections.emitter import StageOutput
 from ..projections.incidents import CALM, STATES
 from ..streams.embedded.engine import SubmitRequest
@@ -114,7 +115,7 @@ def metrics_routes(service: EmbeddedService, board: StateBoard, webhook: Inciden
     if Collector is object:
 
         def missing(_request: HttpRequest) -> Response:
-            return Response("pip install 'trustfold[metrics]'\n", 503, media_type="text/plain")
+            return Response(f"{add_extra('metrics')}\n", 503, media_type="text/plain")
 
         return [Route("/metrics", missing)]
     text = exposition(EngineCollector(service, board, webhook))

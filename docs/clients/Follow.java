@@ -1,32 +1,25 @@
-// Print what should be told to a model or to a person. A repeated record has the id of the first.
-import com.fasterxml.jackson.databind.JsonNode;
+// Print what a model or a person should be told: Follow BROKER GROUP trustfold.nudges trustfold.escalations
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.StringDeserializer;
 
 class Follow {
     public static void main(String[] words) throws Exception {
-        String broker = System.getenv().getOrDefault("TRUSTFOLD_BROKER", "localhost:9092");
-        String prefix = System.getenv().getOrDefault("TRUSTFOLD_TOPIC_PREFIX", "trustfold.");
-        String group = words.length > 0 ? words[0] : "platform-follower";
-        var settings = Map.<String, Object>of("bootstrap.servers", broker, "group.id", group, "auto.offset.reset", "earliest");
+        var settings = Map.<String, Object>of("bootstrap.servers", words[0], "group.id", words[1], "auto.offset.reset", "earliest");
+        var json = new ObjectMapper();
         var seen = new HashSet<String>(); // bound it in a program that runs for long
-        var reader = new ObjectMapper();
-        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            consumer.subscribe(List.of(prefix + "nudges", prefix + "escalations"));
+        try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(words).subList(2, words.length));
             while (true) {
                 for (var record : consumer.poll(Duration.ofSeconds(1))) {
-                    JsonNode decision = reader.readTree(record.value());
-                    if (!seen.add(decision.path("id").asText())) continue;
-                    if (decision.path("type").asText().equals("nudge.issued")) {
-                        System.out.printf("%s %s: %s%n", decision.path("session_id").asText(), decision.path("lane").asText(), decision.path("message").asText());
-                    } else if (decision.has("notification") && !decision.path("silent").asBoolean()) {
-                        System.out.printf("%s %s: %s%n", decision.path("key").asText(), decision.path("to").asText(), decision.path("notification").asText());
-                    }
+                    var told = json.readTree(record.value());
+                    var text = told.path("message").asText() + told.path("notification").asText();
+                    if (text.isEmpty() || told.path("silent").asBoolean() || !seen.add(told.path("id").asText())) continue;
+                    System.out.printf("%s %s: %s%n", record.key(), told.path("type").asText(), text);
                 }
             }
         }

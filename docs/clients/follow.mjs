@@ -1,22 +1,18 @@
-// Print what should be told to a model or to a person. A repeated record has the id of the first.
+// Print what a model or a person should be told: node follow.mjs BROKER GROUP trustfold.nudges trustfold.escalations
 import { Kafka } from "kafkajs";
 
-const brokers = (process.env.TRUSTFOLD_BROKER ?? "localhost:9092").split(",");
-const prefix = process.env.TRUSTFOLD_TOPIC_PREFIX ?? "trustfold.";
+const [broker, groupId, ...topics] = process.argv.slice(2);
 const seen = new Set(); // bound it in a program that runs for long
 
-const consumer = new Kafka({ brokers, clientId: "platform" }).consumer({ groupId: process.argv[2] ?? "platform-follower" });
+const consumer = new Kafka({ brokers: [broker], clientId: "platform" }).consumer({ groupId });
 await consumer.connect();
-await consumer.subscribe({ topics: [`${prefix}nudges`, `${prefix}escalations`], fromBeginning: true });
+await consumer.subscribe({ topics, fromBeginning: true });
 await consumer.run({
-  eachMessage: async ({ message }) => {
-    const decision = JSON.parse(message.value.toString());
-    if (seen.has(decision.id)) return;
-    seen.add(decision.id);
-    if (decision.type === "nudge.issued") {
-      console.log(`${decision.session_id} ${decision.lane}: ${decision.message}`);
-    } else if (decision.notification && !decision.silent) {
-      console.log(`${decision.key} ${decision.to}: ${decision.notification}`);
-    }
+  eachMessage: async ({ message: { key, value } }) => {
+    const told = JSON.parse(value.toString());
+    const text = told.message ?? told.notification;
+    if (!text || told.silent || seen.has(told.id)) return;
+    seen.add(told.id);
+    console.log(`${key} ${told.type}: ${text}`);
   },
 });

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
+from ...errors import add_extra
 from ...schemas.otlp_spans import spans_of
 from ...security.untrusted import is_foreign, is_loopback, name_of
 from .spans import ToolSpan, both, tool_name_of
@@ -145,9 +146,7 @@ def _from_protobuf(body: bytes, signal: str) -> dict[str, Any]:
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     except ImportError as missing:
-        raise RequestRejected(
-            415, "protobuf is not installed here; pip install 'trustfold[otel]', or send JSON"
-        ) from missing
+        raise RequestRejected(415, f"protobuf is not installed here; send JSON, or {add_extra('otel')}") from missing
     request = ExportTraceServiceRequest() if signal == "traces" else ExportLogsServiceRequest()
     try:
         request.ParseFromString(body)

@@ -86,7 +86,7 @@ _MEASURES = (
 _PORTS = tuple("source.port local.port from.port ephemeral.port client.port peer.port".split())
 
 _VALUES: dict[tuple[str, ...], str] = {
-    _MEASURES: r"0*+(?:[.,:]0++)*+(?:\ of\ 0++|\ ?/\ ?0++)?",
+    _MEASURES: r"0*+(?:[.,:]0++)*(?:\ of\ 0++|\ ?/\ ?0++)?",
     tuple(":.line ,.line at.line on.line ,.column 0.column ,.col 0.col".split()): (
         r"(?<!\ :0)(?<!\ :\ 0)0*+(?!\ of\b|\ ?/)"  # not of JSON, where it is a place that was asked for
     ),
@@ -132,7 +132,7 @@ _ID = re.compile(
     re.VERBOSE,
 )
 _TEMPORARY = re.compile(rb"/(?:tmp|var/folders|private/var/folders)/")
-_REST_OF_PATH = re.compile(rb"[^\s\"'\\,;:)]++(?:\\(?:\\|(?![nrt\"]))[^\s\"'\\,;:)]++)*+")
+_REST_OF_PATH = re.compile(rb"[^\s\"'\\,;:)]++(?:\\(?:\\|(?![nrt\"]))[^\s\"'\\,;:)]++)*")
 _SOURCES = """pyi? go rs jsx? mjs cjs tsx? vue svelte java kts? scala c cc cpp cxx h hpp cs rb php p[lm] sh bash zsh sql
     swift lua exs? erl hs clj dart r jl ps1 s?css html json ya?ml toml xml md txt tf proto gradle cfg ini""".split()
 _IN_FAILURE = re.compile(
@@ -142,8 +142,8 @@ _IN_FAILURE = re.compile(
       | (?:req|msg|evt|resp|run|call|toolu|item|chatcmpl)[_-](?=[a-z]*+0)[0a-z]{{8,}}+       # id with a prefix
       | (?:line|column|col|position|char|offset|goroutine|ray)[\ :]{{1,2}}(0++)(?![a-z0_]|\ of\b))
     | -[0b-df-hj-np-tv-xz]{{6,10}}-[0b-df-hj-np-tv-xz]{{5}}(?![a-z0_-])                      # of a pod: no vowels
-    | \\temp\\{{1,2}}([^\s\\,;:)]++(?:\\{{1,2}}[^\s\\,;:)]++)*+)                                # temporary path
-    | \.(?:{"|".join(_SOURCES)})(?::(0++(?::0++)?+)|\((0++(?:,\ ?0++)?+)\))                  # place in a file
+    | \\temp\\{{1,2}}([^\s\\,;:)]++(?:\\{{1,2}}[^\s\\,;:)]++)*)                                 # temporary path
+    | \.(?:{"|".join(_SOURCES)})(?::(0++(?::0++)?)|\((0++(?:,\ ?0++)?)\))                    # place in a file
     | (?<=[a-z)\]>]):(0++:0++)
     | sh:\ ?(0++)(?=:)
     | [\[(]process\ (0++)[\])]
@@ -168,7 +168,7 @@ _SECONDS = frozenset(b"%d" % n for n in range(14, 20))  # First digits of a Unix
 _BREAK = re.compile(r"([\s\"'`()\[\]{}<>:=,;|&]++)")
 _QUOTE = re.compile(r'(?<!\\)"')
 _SUBSTITUTE = "\x1a"
-_ECHOES = re.compile(r"\x1a(?:[^\w\x1a]{0,4}\x1a)++")
+_ECHOES = re.compile(r"\x1a(?:[^\w\x1a]{0,4}\x1a)+")
 # Words of error messages, which are no echo of a request that holds them, too
 _PROSE = frozenset(
     """access already and are argument arguments available bad been before but call cannot command connection content

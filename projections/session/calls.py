@@ -134,7 +134,7 @@ def _shown(text: str) -> str:
     return text if path else one_line(redact_text(_cut(text, 2 * MAX_WORDS)), MAX_WORDS)
 
 
-_PATH = re.compile(r"(?:[/._-]{0,3}[A-Za-z]{1,24}\d{0,3}(?![A-Za-z\d]))*+")  # Paths of words, which are no secrets
+_PATH = re.compile(r"(?:[/._-]{0,3}[A-Za-z]{1,24}\d{0,3}(?![A-Za-z\d]))*")  # Paths of words, which are no secrets
 
 # Longest argument that is shown whole, and longest beginning of another one
 MAX_SHOWN, MAX_WORDS = MAX_SUMMARY // 2, 60

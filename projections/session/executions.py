@@ -3,9 +3,9 @@
 See docs/design/semantics.md#guarantees and docs/design/semantics.md#confidence.
 
 An execution begins with a session's first recursive call, or when the session is given limits, and ends with the
-session. Limits apply only to executions: a plain conversation may last for hours (docs/decisions/0008). A warning is
-emitted at 80 % of a limit, a violation with a degradation plan beyond the limit; each once, until an override sets a
-new limit.
+session. Limits apply only to executions: a plain conversation may last for hours (docs/subsystems/behaviour.md). A
+warning is emitted at 80 % of a limit, a violation with a degradation plan beyond the limit; each once, until an
+override sets a new limit.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ opens it for longer.
 Failures are server_error, crash, corruption, timeout and transient. An answered application error (invalid input, not
 found, permission, validation) proves that the transport is healthy: it is not measured, and it ends a run of failures.
 The same holds for a failure that the tool of an MCP server reports as a result
-(docs/decisions/0084-what-a-servers-tool-reports.md).
+(docs/subsystems/calls.md).
 
 The circuit of a tool that has fine keys opens only while at least `MIN_FAILING_KEYS` of them fail: one command that
-always crashes is no evidence about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
+always crashes is no evidence about the others (docs/subsystems/trust.md).
 """
 
 from __future__ import annotations

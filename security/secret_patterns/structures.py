@@ -46,7 +46,7 @@ KEYS = (
       r"(?<![A-Za-z0-9+/=\\])((?:[A-Za-z0-9+/=]{16,76}(?:\s|\\n?){1,4}){1,80})-----END [A-Z0-9 ]*PRIVATE KEY"),
     shape("putty key", "^putty-user-key-file-", r"PuTTY-User-Key-File-\d[\s\S]*?(?:Private-MAC:\s*[0-9a-f]+|\Z)"),
     shape("ansible vault", "^$ansible_vault;",
-      r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256?(?:;[\w.-]{1,80})?(?:\s|\\n?){1,8}((?:\s|\\n?){0,32}[0-9a-f]{16,}+(?:(?:\s|\\n?){1,32}[0-9a-f]{16,}+)*+)"),
+      r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256?(?:;[\w.-]{1,80})?(?:\s|\\n?){1,8}((?:\s|\\n?){0,32}[0-9a-f]{16,}+(?:(?:\s|\\n?){1,32}[0-9a-f]{16,}+)*)"),
     shape("solana", "^[0,|[00,|[000,", r"\[(\d{1,3}(?:,\s{0,8}\d{1,3}){63})\s{0,8}\]", _are_bytes),
     shape("solana key", "^solana|keypair|phantom|secret key|private key", r"(?i:solana|keypair|phantom|secret key|private key)[^\n]{1,60}?(?<![A-Za-z0-9])([1-9A-HJ-NP-Za-km-z]{86,88})(?![A-Za-z0-9])",
       lambda match, _: _SIGNATURE.search(match.string, match.start(), match.start(1)) is None),

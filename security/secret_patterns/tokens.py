@@ -125,7 +125,7 @@ TOKENS: tuple[SecretShape, ...] = (
         ("bitcoin", "5H|5J|5K|Kw|Kx|Ky|Kz|L1|L2|L3|L4|L5", _W + r"(?:5[HJK]|K[w-z]|L[1-5])[1-9A-HJ-NP-Za-km-z]{49,50}(?![A-Za-z0-9])", _has_checksum),
         ("private key body", "MII|MIG|MHc|MC4|b3B",
          _W + r"(?:MII[A-Za-z0-9+/]{1,4}IBA(?:AK|DA)|MI(?:GH|GE|G2)AgEAM|MHcCAQEE|MIGkAgEBBD|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdj)"
-         r"[A-Za-z0-9+/]{8,}+={0,2}(?:(?:\s|\\n?){1,8}[A-Za-z0-9+/=]{16,76}+)*+"),
+         r"[A-Za-z0-9+/]{8,}+={0,2}(?:(?:\s|\\n?){1,8}[A-Za-z0-9+/=]{16,76}+)*"),
         )
     ),
 )  # fmt: skip
@@ -134,7 +134,7 @@ RUN = 16  # Shortest run of token characters that is checked, in bytes
 
 BASE64 = re.compile(rb"(?<![A-Za-z0-9+_-])[A-Za-z0-9+/_-]{20,}={0,2}")
 
-HEX = re.compile(rb"(?<![0-9A-Za-z])(?:[0-9a-f]{2}){16,}+(?![0-9A-Za-z])")
+HEX = re.compile(rb"(?<![0-9A-Za-z])[0-9a-f]{32,}+(?![0-9A-Za-z])")
 
 # Beginnings of tokens as text in hex; shorter ones are in many digests
 HEX_STARTS = tuple(

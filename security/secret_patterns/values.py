@@ -10,7 +10,7 @@ UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]
 
 # A value after a name or a flag, in one of five groups: JSON in JSON, three kinds of quotes, none
 VALUE = (
-    r"(?:\\++[\"']((?:[^\n\"\\]++|\\++(?![\"']))*+)"  # JSON in JSON
+    r"(?:\\++[\"']((?:[^\n\"\\]++|\\++(?![\"']))*)"  # JSON in JSON
     r"|\"((?:[^\"\\\n]|\\.)*)|'((?:[^'\\\n]|\\.)*)|`([^`\n]*)"
     r"|([^\s\"'`,;&<>\\{}()\[\]|][^\s\"'`,;&<>\\]*))"
 )

@@ -1,7 +1,7 @@
 """Reads lines of recorded files as records: their topic, and an arrival time for those with an implausible own time.
 
 Files have no record timestamps. Event times are used as they are, except for lines far ahead of their neighbours, so
-that one clock that is years ahead expires nothing for others (docs/decisions/0023-when-a-line-of-a-file-arrived.md).
+that one clock that is years ahead expires nothing for others (docs/subsystems/engine.md).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import logging
 import time
 from typing import Any
 
-from ...errors import ConfigError
+from ...errors import ConfigError, add_extra
 from ...schemas.envelope import traceparent_of
 from .backpressure import PartitionBatch
 
@@ -31,9 +31,7 @@ class WorkerSpans:
             from opentelemetry import trace  # noqa: PLC0415 - an extra
             from opentelemetry.context import Context  # noqa: PLC0415
         except ImportError:
-            raise ConfigError(
-                "TRUSTFOLD_TRACE_RATIO is set but OpenTelemetry is not installed; install trustfold[otel]"
-            ) from None
+            raise ConfigError(f"TRUSTFOLD_TRACE_RATIO is set without OpenTelemetry; {add_extra('otel')}") from None
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             log.warning(
                 "TRUSTFOLD_TRACE_RATIO is set but nothing exports spans: start the worker by `opentelemetry-instrument`"

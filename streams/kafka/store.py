@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Protocol
 
-from ...errors import ConfigError
+from ...errors import ConfigError, NotInstalled
 from ...security.private_files import make_directory
 
 TOMBSTONE_LIFE_S = 12 * 3600
@@ -101,8 +101,8 @@ class RocksStore:
         """Open or create the database."""
         try:
             import rocksdict  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise ConfigError("store is rocksdb but rocksdict is not installed; install trustfold[rocksdb]") from None
+        except ImportError as missing:
+            raise NotInstalled("the store rocksdb", missing) from missing
         self._rocksdict: Any = rocksdict
         self._path = path
         make_directory(path)

@@ -116,7 +116,7 @@ def test_a_running_server_is_asked_and_told(store: Path, tmp_path: Path) -> None
         (("restore", "nmt_translater"), "'nmt_translater' has nothing to restore; did you mean 'nmt_translator'?"),
         (("rank", WISH, "--tool", "=x"), "'=x' names no tool"),
         (("--store", "x", "rank", WISH), "options go after `rank`"),
-        (("rank", WISH, "--embeddings", "m"), "pip install 'trustfold[embeddings]'"),
+        (("rank", WISH, "--embeddings", "m"), "add the extra embeddings: https://"),
         (("restore", "nmt_translator", "--score", "1.5"), "is not in the range"),
         (("mark", "t", "--severity", "dreadful"), "is not one of"),
     ],

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
 from broker_kit import Broker
-from kafka_run import environment, log_of, settings_for, start_worker, stop_worker
+from kafka_run import log_of, settings_for, start_worker, stop_worker
 from local_kafka_jars import home
 from local_kafka_node import SHORT_LIVED
 from trustfold.streams.kafka.kafka_settings import KafkaSettings
@@ -94,16 +94,18 @@ def test_a_session_is_published_and_its_decision_followed(
     follow = STARTS[language]("follow", tmp_path / "follow")
     for _ in range(FAILURES):
         done = subprocess.run(
-            [*publish, session], env=environment(settings), capture_output=True, text=True,
+            [*publish, settings.bootstrap, settings.topic("events"), session], capture_output=True, text=True,
             timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
     expected = DefaultPartitioner()(session.encode(), list(range(PARTITIONS)), list(range(PARTITIONS)))
     found = [partition for partition, _, key in log_of(settings) if key == session]
     assert found == [expected] * 2 * FAILURES
+    topics = [settings.topic("nudges"), settings.topic("escalations")]
     follower = subprocess.Popen(
-        [*follow, f"follower-in-{language}"], env=environment(settings), stdout=subprocess.PIPE, text=True
-    )
+        [*follow, settings.bootstrap, f"follower-in-{language}", *topics],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
     assert follower.stdout is not None
     said: queue.Queue[str] = queue.Queue()
     reading = threading.Thread(target=lambda lines: [said.put(line) for line in lines], args=(follower.stdout,))

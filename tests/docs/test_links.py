@@ -20,7 +20,7 @@ OUTSIDE = re.compile(r"\b[Dd]esign [1-6]\b|\b[Tt]he seeds?\b|\b[Ss]eeds? [1-5]\b
 GUIDES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "docs" / "architecture.md",
-    ROOT / "docs" / "subsystems.md",
+    *sorted(path for path in (ROOT / "docs" / "subsystems").glob("*.md") if path.stem != "index"),
     ROOT / "docs" / "design" / "semantics.md",
 ]
 PATH = re.compile(r"`((?:[a-z_]+/)+[\w.]*)`")

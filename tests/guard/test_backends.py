@@ -220,5 +220,5 @@ def test_kafka_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     """The error says which extra brings what the address needs."""
     monkeypatch.delitem(sys.modules, "trustfold.guard.backends.kafka", raising=False)
     monkeypatch.setitem(sys.modules, "aiokafka", None)
-    with pytest.raises(ConfigError, match=r"kafka://localhost:9092 is not installed here .*'trustfold\[kafka\]'"):
+    with pytest.raises(ConfigError, match=r"kafka://localhost:9092 is not installed here .*add the extra kafka"):
         asyncio.run(ToolGuard.connect("kafka://localhost:9092"))

@@ -117,7 +117,7 @@ def test_a_command_names_the_extra_that_it_needs(words: str, extra: str, tmp_pat
     (tmp_path / "rules.toml").touch()
     done = run_without(set(EXTRAS.values()), words, tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"pip install 'trustfold[{extra}]'" in done.stderr
+    assert f"; add the extra {extra}: https://" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

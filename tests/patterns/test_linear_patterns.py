@@ -7,8 +7,11 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import dropwhile
 from operator import itemgetter
 from pathlib import Path
+from re import _constants as sre  # type: ignore[attr-defined] # private, and the only account of an expression
+from re import _parser
 from typing import Any
 
 import pytest
@@ -118,6 +121,69 @@ def test_every_expression_is_linear(package: str) -> None:
             exempt = (found.module, found.name) in EXEMPT
             assert (machine.ambiguity() is not None) is exempt, (_name(found), machine.ambiguity())
             _pump(found, machine)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "same"),
+    [
+        (r"(?:[^'\\]++|\\.)*+'", True),
+        (r"(?:x'[^']*+'?)++", True),
+        (r"(?:ab?c)*+", False),
+        (r"(?:[.,]0++)?+", False),
+        (r"(?:\\++(?!'))*+", False),
+        (r"(?:[0-9a-f]{2}){8,}+", False),
+        (r"(?:ab?c)*", True),
+    ],
+)
+def test_which_expressions_mean_the_same_to_every_python(pattern: str, same: bool) -> None:
+    """Before 3.11.5 a possessive group that fails behind its beginning matches what its last attempt has read."""
+    assert (_misread(re.compile(pattern)) == []) is same
+
+
+def test_every_expression_means_the_same_to_every_python() -> None:
+    """Decisions and redaction of two workers are equal, whatever their Pythons."""
+    assert {(_name(found), *_misread(found.pattern)) for found in held_patterns() if _misread(found.pattern)} == set()
+
+
+_ONE = {sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY}
+_REPEATS = {sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT}
+
+
+def _misread(pattern: re.Pattern[Any]) -> list[str]:
+    """Return the bodies of possessive groups that may fail behind their beginning."""
+    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    flags = pattern.flags if isinstance(pattern.pattern, str) else pattern.flags & ~re.UNICODE
+    found: list[str] = []
+
+    def walk(items: Iterable[Any]) -> None:
+        for kind, value in items:
+            if kind is sre.POSSESSIVE_REPEAT and not _fails_at_its_beginning(list(value[2])):
+                found.append(str(value[2]))
+            walk(inner for part in _parts(kind, value) for inner in part)
+
+    walk(_parser.parse(source, flags))
+    return found
+
+
+def _parts(kind: Any, value: Any) -> list[Any]:
+    """Return the sequences in an element of an expression."""
+    if kind in _REPEATS:
+        return [value[2]]
+    if kind is sre.BRANCH:
+        return list(value[1])
+    if kind is sre.ATOMIC_GROUP:
+        return [value]
+    return [value[-1]] if kind in {sre.SUBPATTERN, sre.ASSERT, sre.ASSERT_NOT} else []
+
+
+def _fails_at_its_beginning(items: list[Any]) -> bool:
+    """Whether a failed attempt has read nothing: single characters first, then what need not match."""
+    if len(items) == 1 and items[0][0] is sre.BRANCH:
+        return all(_fails_at_its_beginning(list(one)) for one in items[0][1][1])
+    if len(items) == 1 and items[0][0] in _REPEATS:
+        return len(items[0][1][2]) == 1 and items[0][1][2][0][0] in _ONE and items[0][1][0] <= 1
+    rest = list(dropwhile(lambda item: item[0] in _ONE, items))
+    return all(kind in _REPEATS and value[0] == 0 for kind, value in rest)
 
 
 def test_many_expressions_are_found() -> None:

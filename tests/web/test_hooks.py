@@ -27,7 +27,6 @@ from hook_kit import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from trustfold.guard import workspace
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, HookLink, client_source, connected
 from trustfold.integrations.hook_client import ANSWER_S, MAX_BYTES, MAX_READ_BYTES, PAUSE_S, shortened
@@ -202,11 +201,8 @@ def test_a_dangerous_command_is_a_question_before_it_runs(server: TestClient, tm
     assert (told["type"], told["key"], told["made"]) == ("trust.danger_noted", "Bash|danger=forced_push", True)
 
 
-def test_edits_beside_the_agent_end_a_streak(
-    server: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edits_beside_the_agent_end_a_streak(server: TestClient, tmp_path: Path) -> None:
     """A test that stays red while somebody edits is no unchanged retry; with nothing edited it is one."""
-    monkeypatch.setattr(workspace, "WITHIN_S", 20.0)
     for name, edits in (("edited", True), ("left", False)):
         folder = tmp_path / name
         folder.mkdir()
@@ -645,6 +641,8 @@ async def test_a_disk_that_hangs_costs_its_time_once(
 
     monkeypatch.setattr(service.writer, "submit", lambda _request, *, urgent: hung if urgent else None)
     monkeypatch.setattr("trustfold.web.hooks.asyncio.wait", wait)
+    monkeypatch.setattr("trustfold.web.hooks.FOLD_S", FOLD_S)
+    monkeypatch.setattr("trustfold.web.hooks.BUSY_FOLD_S", BUSY_FOLD_S)
     service.writer.busy = busy
     hooks = AgentHooks(service, HookPolicy())
     hook = DIALECTS["claude"].read(

@@ -14,7 +14,6 @@ import orjson
 import pytest
 from fixed_rules import Rules
 from starlette.testclient import TestClient
-from trustfold.guard import workspace
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.routes import more_routes
@@ -168,10 +167,9 @@ def test_trust_of_a_key_is_the_projects(one: str, two: str, server: TestClient, 
     [*(("nothing", agent) for agent in AGENTS), *zip(("git", "elsewhere") * 3, AGENTS, strict=True)],
 )
 def test_evidence_of_no_change_is_true_beside_another_session(
-    changes: str, agent: str, server: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: str, agent: str, server: TestClient, tmp_path: Path
 ) -> None:
     """A test that stays red is no unchanged retry if the other session has changed a file, or may have a database."""
-    monkeypatch.setattr(workspace, "WITHIN_S", 20.0)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / ".gitignore").write_text("store*\n")
     one, two = Terminal(server, tmp_path, agent, "a"), Terminal(server, tmp_path, agent, "b")

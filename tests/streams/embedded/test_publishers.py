@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 import pytest
@@ -45,6 +45,16 @@ class Server:
         self.socket = TestClient(by_socket, base_url="http://127.0.0.1:8321")
         self.folder = folder
         self.calls = 0
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self.client.__enter__()
+        self.socket.portal = self.client.portal  # one event loop for both, as in a server
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop it."""
+        self.client.__exit__()
 
     def hook(self, event: str, *, forged: bool = False, **fields: Any) -> dict[str, Any]:
         """Send a hook of Claude Code, by the socket or, forged, over TCP; returns the answer."""
@@ -88,8 +98,7 @@ class Server:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A server with two publishers that have tokens of their own."""
-    made = Server(tmp_path)
-    with made.client:
+    with Server(tmp_path) as made:
         yield made
 
 
@@ -134,11 +143,9 @@ def test_only_the_agents_own_hooks_end_its_pause(server: Server) -> None:
 
 def test_a_pause_that_others_would_end_outlives_the_server(tmp_path: Path) -> None:
     """Whose a session is, is kept: after a restart the same hooks and events are refused."""
-    first = Server(tmp_path)
-    with first.client:
+    with Server(tmp_path) as first:
         first.loop()
-    second = Server(tmp_path)
-    with second.client:
+    with Server(tmp_path) as second:
         assert second.hook("UserPromptSubmit", forged=True, prompt="go on") == {}
         assert reasons(second.post(event("user.message", "agent"))) == ["not_yours $.session_id"]
         assert refusal(second.call("Bash", command="./other")).startswith("trustfold: Stopped after 6")
