@@ -179,10 +179,6 @@ def _length(text: str) -> timedelta:
 
 
 _PERIOD = "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first"
-_RATES = (
-    "SELECT kind, name, verdict, rate, rate_before, change, change_low, change_high, calls, calls_before, failures, "
-    "failures_before, low, high"
-)
 
 
 def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_json: bool) -> None:
@@ -195,9 +191,7 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
     _, ((end, first),) = run(connection, _PERIOD)
     questions = (
         CatalogueQuestion("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
-        CatalogueQuestion(
-            "rates", "Which tools and models got worse?", f"{_RATES} FROM compared_rates({length}) LIMIT $limit"
-        ),
+        CatalogueQuestion("rates", "Which tools and models got worse?", f"FROM compared_rates({length}) LIMIT $limit"),
     )
     answers = [ask(connection, question, limit) for question in questions]
     periods = (

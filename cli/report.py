@@ -92,7 +92,7 @@ def _page(connection: DuckDBPyConnection, chosen: HistoryChoice, rows: int) -> t
     """Answers and the page, both of one period."""
     from ..history.catalogue import narrow
     from ..history.report_page import ReportContent, report_page
-    from ..history.reports import QUESTIONS, against_before
+    from ..history.reports import BY_NAME, QUESTIONS, against_before
     from ..history.summary import counts, look_here_first, numbers, period_of, window_of
 
     period, shown = period_of(connection, chosen.filters.since, PERIOD), []
@@ -103,7 +103,7 @@ def _page(connection: DuckDBPyConnection, chosen: HistoryChoice, rows: int) -> t
     window = window_of(connection)
     if period:
         both = chosen._replace(filters=chosen.filters._replace(since=period.before.replace(tzinfo=UTC)))
-        compared = against_before(period.end - period.begin)
+        compared = [against_before(BY_NAME[name], period.end - period.begin) for name in ("worse", "new")]
         by_name |= {one.question.name: one for one in _answers(connection, both, compared, rows)}
         needing = len(by_name["now"].rows) + by_name["now"].left_out
         narrow(connection, chosen.roots, filters=both.filters)

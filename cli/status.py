@@ -92,10 +92,12 @@ def status(
     heard = _heard(target.name, server)
     withheld = [one for one in server.said if one.get("shadow")] if server else []
     if as_json:
+        facts = msgspec.structs.asdict(server.about) if server and server.about else {}
+        about = {name: value for name, value in facts.items() if value}
         document: dict[str, Any] = {
             "source": target.name,
             "time": now.isoformat(timespec="milliseconds"),
-            "server": server and {"url": server.url, "answers": server.about is not None, **_about(server)},
+            "server": server and {"url": server.url, "answers": server.about is not None} | about,
             "agents": [one._asdict() | {"last_time": one.last_time or None} for one in heard] if server else None,
             "incidents": incidents if key is None else None,
             "states": [one.record for one in records],
@@ -172,12 +174,6 @@ class HookActivity(NamedTuple):
     agent: str  # its name
     shadow: bool  # it gets no answers, as it is connected now, else as its last hook said
     last_time: str = ""  # time of its last hook since the server started; empty if there was none
-
-
-def _about(server: ServerInfo) -> dict[str, str]:
-    return (
-        {name: value for name, value in msgspec.structs.asdict(server.about).items() if value} if server.about else {}
-    )
 
 
 def _heard(name: str, server: ServerInfo | None) -> list[HookActivity]:

@@ -26,7 +26,7 @@ from .history_error import HistoryError, unreadable
 from .incidents import rank
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .older_calls import older_calls
-from .parquet import COLUMNS, READ_COLUMNS, no_rows
+from .parquet import COLUMNS, READ_COLUMNS, rows_of_files
 
 STORAGE = "v1.0.0"  # Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one
 
@@ -329,16 +329,14 @@ def _rows(topic: str, places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
     named = READ_COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
     several = len(places) > 1
-    # An empty relation gives the types, even without files or with older files that have fewer columns.
-    parts = [no_rows(named | {"date": "DATE"} | ({"history": "INTEGER"} if several else {}))]
-    parts += [
+    files = [
         f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
         f"FROM read_parquet('{place}/{topic}/date=*/{NAMED}', "
         "union_by_name = true, hive_partitioning = true, hive_types = {'date': 'DATE'}, filename = true) "
         f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
         for number, place in enumerate(places)
     ]
-    query = " UNION ALL BY NAME ".join(parts)
+    query = rows_of_files(named | {"date": "DATE"} | ({"history": "INTEGER"} if several else {}), *files)
     if topic == "events":
         query = f"SELECT * REPLACE ({WHOLE} AS record) FROM ({query})"  # noqa: S608 - our own words
     if not several:
@@ -353,7 +351,7 @@ def _times(places: Sequence[str]) -> str:
     if not places:
         return "SELECT NULL::TIMESTAMP AS time"
     patterns = ", ".join(f"'{place}/events/date=*/{NAMED}'" for place in places)
-    return f"FROM read_parquet([{patterns}], union_by_name = true)"
+    return f"SELECT make_timestamp(epoch_us(time)) AS time FROM read_parquet([{patterns}], union_by_name = true)"  # noqa: S608
 
 
 def comments(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:

@@ -28,7 +28,7 @@ from .files import DataFile, counted, data_files
 from .filters import EVERYTHING, HistoryFilters
 from .history_error import unreadable
 from .older_calls import of_events, older_calls
-from .parquet import COLUMNS, READ_COLUMNS, no_rows
+from .parquet import COLUMNS, READ_COLUMNS, no_rows, rows_of_files
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class ColumnMemory:
         self._own = duckdb.connect()
         for setting, value in (("threads", threads), ("memory_limit", LIMIT), ("enable_progress_bar", False)):
             self._own.execute(f"SET {setting} = '{value}'")
-        self._own.execute("SET python_enable_replacements = false")
+        self._own.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
         self._own.execute("ATTACH ':memory:' AS kept (COMPRESS)")
         for topic in COLUMNS:
             for table in _tables(topic):
@@ -227,12 +227,12 @@ class ColumnMemory:
         columns = READ_COLUMNS[topic]
         left_out = _LEFT_OUT - _NEEDED.get(topic, set())
         named = ", ".join(f'"{name}"' for name in columns if name not in left_out)
+        rows = rows_of_files(columns, "FROM read_parquet(?, union_by_name = true, hive_partitioning = false)")
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
         for part in parts:
             self._drop(part)
         self._own.execute(
-            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM ({no_rows(columns)} "  # noqa: S608 - our own names
-            "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
+            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM ({rows})",  # noqa: S608
             [[str(file.path) for file in files]],
         )
         if topic == "events":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
-EpochMs = Annotated[int, "milliseconds since the epoch"]  # A time; a TIMESTAMP (UTC) in the file
+EpochMs = Annotated[int, "milliseconds since the epoch"]  # A time; in files with its zone, UTC, in queries a TIMESTAMP
 
 # 2100-01-01 in milliseconds. A later time is assumed to have the wrong unit (nanoseconds, for example).
 END_MS = 4_102_444_800_000

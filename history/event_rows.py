@@ -16,12 +16,12 @@ from msgspec import structs
 from ..errors import EventRejected, RejectReason
 from ..projections.session.appended import is_appended
 from ..projections.session.calls import request_of
-from ..projections.session.novelty import NO_REQUEST
+from ..projections.session.novelty import NO_REQUEST, CallRequest
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
 from .columns import RecordedRow, columns_of
 from .result_sketches import ResultSketcher
-from .session_cache import RecentCache, SessionCache
+from .session_cache import RecentCache
 
 _encode = msgspec.json.Encoder().encode
 
@@ -114,7 +114,8 @@ class EventReader:
     def __init__(self, key: bytes) -> None:
         """Start with empty memory; lines of results are hashed with `key`."""
         self._sketcher = ResultSketcher(key)
-        self._sessions = SessionCache()
+        self._sessions: RecentCache[str, dict[str, str]] = RecentCache()  # the last workspace, user and model of each
+        self._requests: RecentCache[tuple[str, str], CallRequest] = RecentCache()  # by session and call
         self._seen: RecentCache[str, bool] = RecentCache()
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
@@ -143,23 +144,20 @@ class EventReader:
             columns.update(zip(seldom, given, strict=True))
         row = cast("EventRow", columns)
         row["type"], row["time"] = _TAGS[kind], ev.epoch_ms(event.time)
-        session = self._sessions.of(event.session_id)
-        if workspace := event.workspace_id or session.workspace:
-            row["workspace_id"] = session.workspace = workspace
-        if user := event.user_id or session.user:
-            row["user_id"] = session.user = user
-        if model := event.model or session.model:
-            row["model"] = session.model = model
+        session = self._sessions.get(event.session_id) or self._sessions.keep(event.session_id, {})
+        for name, given_now in zip(_OF_SESSIONS, _given(event), strict=True):
+            if given_now:
+                session[name] = given_now
+        columns.update(session)
         if self._seen.known(event.id, value=True):
             row["repeated"] = True
         if isinstance(event, ev.ToolCallFinished):
             if is_appended(event):
                 row["appended"] = True
-            request = session.requests.get(event.call_id)
-            event = self._sketcher.without_result(event, NO_REQUEST if request is None else request)
+            request = self._requests.get((event.session_id, event.call_id)) or NO_REQUEST
+            event = self._sketcher.without_result(event, request)
         elif isinstance(event, ev.ToolCallStarted):
-            session.requests[event.call_id] = request_of(event)
-            self._sessions.grow(session.requests)
+            self._requests.keep((event.session_id, event.call_id), request_of(event))
         elif isinstance(event, ev.ModelText) and event.text is not None:
             row["text_size"] = len(event.text)
         elif isinstance(event, ev.TimePassed):
@@ -191,7 +189,8 @@ _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_
 _ABOUT = {"output_id": "about", "nudge_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
 # Columns whose missing values are filled with the session's last value
-_OF_SESSIONS = frozenset({"workspace_id", "user_id", "model"})
+_OF_SESSIONS = ("workspace_id", "user_id", "model")
+_given = attrgetter(*_OF_SESSIONS)
 
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 

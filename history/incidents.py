@@ -16,15 +16,6 @@ from .locations import quoted
 if TYPE_CHECKING:
     import duckdb
 
-# Columns of the view, as `from_json` takes them
-_SHAPE = (
-    '[{"state": "VARCHAR", "severity": "VARCHAR", "kind": "VARCHAR", "subject": "VARCHAR", "workspace": "VARCHAR", '
-    '"cause": "VARCHAR", "since": "TIMESTAMP", "last_news": "TIMESTAMP", "changes_at": "TIMESTAMP", '
-    '"acknowledged": "TIMESTAMP", "acknowledged_by": "VARCHAR", "grown": "VARCHAR", '
-    '"sessions": ["VARCHAR"], "sessions_hit": "BIGINT", '
-    '"agents": ["VARCHAR"], "parts": ["VARCHAR"], "waiting": ["VARCHAR"], "orders": ["VARCHAR"], "needed": "BOOLEAN"}]'
-)
-
 
 def rank(connection: duckdb.DuckDBPyConnection) -> None:
     """Rank the incidents of a catalogue, as its filters are, and make them its view `incidents`."""
@@ -39,9 +30,10 @@ def rank(connection: duckdb.DuckDBPyConnection) -> None:
     ((comment,),) = connection.execute(
         "SELECT coalesce(comment, '') FROM duckdb_views() WHERE view_name = 'incidents' LIMIT 1"
     ).fetchall()
+    columns = {name: kind for name, kind, *_ in connection.execute("DESCRIBE incidents").fetchall()}
+    told, shape = (quoted(orjson.dumps(one).decode()) for one in (records, [columns]))
     connection.execute(
-        "CREATE OR REPLACE VIEW incidents AS "
-        f"SELECT unnest(from_json('{quoted(orjson.dumps(records).decode())}', '{_SHAPE}'), recursive := true); "
+        f"CREATE OR REPLACE VIEW incidents AS SELECT unnest(from_json('{told}', '{shape}'), recursive := true); "
         f"COMMENT ON VIEW incidents IS '{quoted(comment)}'"
     )
 

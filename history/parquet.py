@@ -39,9 +39,19 @@ RECORDED_TOPICS = tuple(COLUMNS)  # All topics that a history can hold
 
 
 def no_rows(columns: Mapping[str, str]) -> str:
-    """Query without rows that gives columns their types, also where older files have fewer."""
+    """Query without rows that gives columns their types."""
     typed = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in columns.items())
     return f"SELECT {typed} WHERE false"
+
+
+def rows_of_files(columns: Mapping[str, str], *files: str) -> str:
+    """Query of the rows of files, in queries, with these columns, also where older files have fewer.
+
+    Times are in UTC without a zone: queries with zones cost several times as much, and are in that of their reader.
+    """
+    naive = [f'make_timestamp(epoch_us("{name}")) AS "{name}"' for name, kind in columns.items() if kind == "TIMESTAMP"]
+    every = " UNION ALL BY NAME ".join((no_rows(columns), *files))
+    return f"SELECT * REPLACE ({', '.join(naive)}) FROM ({every})"  # noqa: S608 - our own words
 
 
 class _OutOfMemory(HistoryError):
@@ -69,6 +79,7 @@ class ParquetWriter:
             ("memory_limit", MEMORY),
             ("temp_directory", str(self._workshop.folder)),
             ("autoinstall_known_extensions", False),
+            ("TimeZone", "UTC"),  # of times in older files, which have no zone
         ):
             self._connection.execute(f"SET {setting} = '{quoted(str(value))}'")
 
@@ -82,7 +93,7 @@ class ParquetWriter:
         columns = COLUMNS[topic]
         read = ", ".join(f"'{name}': '{'BIGINT' if kind == 'TIMESTAMP' else kind}'" for name, kind in columns.items())
         chosen = ", ".join(
-            f'make_timestamp("{name}" * 1000) AS "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
+            f'make_timestamptz("{name}" * 1000) AS "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
             for name, kind in columns.items()
         )
         spool = self._name("ndjson")
@@ -137,7 +148,7 @@ class ParquetWriter:
         if not paths:
             return []
         given = [[str(path) for path in paths], since]
-        every = f"({no_rows(COLUMNS['events'])} UNION ALL BY NAME FROM read_parquet(?, union_by_name = true))"
+        every = f"({rows_of_files(COLUMNS['events'], 'FROM read_parquet(?, union_by_name = true)')})"
         wanted = f'FROM {every} WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
         total = 0
         for offset, size in self._read(f'SELECT "offset", strlen(record) {wanted} DESC', given):

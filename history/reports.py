@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
@@ -87,19 +88,19 @@ QUESTIONS: tuple[CatalogueQuestion, ...] = (
     ),
     CatalogueQuestion(
         "new",
-        "What is new today?",
+        "What is new?",
         "SELECT *, histogram(kind) OVER () AS all_kinds FROM new_things(INTERVAL 1 DAY) LIMIT $limit",
-        reads="First seen in the last 24 h that are recorded, and never before in this history.",
-        empty="Nothing was seen for the first time in the last 24 h that are recorded.",
+        reads="First seen in the last 24 h that are recorded, and never before in this history; in a chosen time, and not in as long before it.",
+        empty="Nothing was seen for the first time.",
     ),
     CatalogueQuestion(
         "worse",
-        "What got worse this week?",
+        "What got worse?",
         "SELECT kind, name, change, change_low, change_high, rate, failures, calls, rate_before, failures_before, calls_before, "
         "count(*) OVER () AS all_rows FROM compared_rates(INTERVAL 7 DAY) WHERE verdict = 'worse' LIMIT $limit",
-        reads="Failure rates of the last 7 days that are recorded against the 7 days before, where the 95 % interval of the change "
-        "leaves out 0 and both have 10 calls. `trustfold history compare` shows all, and new failures.",
-        empty="Nothing got worse as far as the calls of these two weeks show; `trustfold history compare` has their numbers.",
+        reads="Failure rates of the last 7 days that are recorded, or of a chosen time, against those of as long before, where the 95 % "
+        "interval of the change leaves out 0 and both have 10 calls. `trustfold history compare` shows all, and new failures.",
+        empty="Nothing got worse as far as the calls of this time and of as long before show; `trustfold history compare` has their numbers.",
     ),
     CatalogueQuestion(
         "loop-costs",
@@ -279,26 +280,10 @@ def filters_for(question: CatalogueQuestion, filters: HistoryFilters) -> History
     return filters._replace(since=None) if question.name == "now" else filters
 
 
-def against_before(length: timedelta) -> tuple[CatalogueQuestion, CatalogueQuestion]:
-    """Questions `worse` and `new` that compare the last `length` of the recording with the same length before it.
+def against_before(question: CatalogueQuestion, length: timedelta) -> CatalogueQuestion:
+    """A question about the last days in the form that compares the last `length` with as long before it.
 
-    They replace the questions of the same name, about the last 7 days and the last day, if a time is filtered; the filters
-    must include both periods.
+    Filters must include both periods.
     """
     span = f"INTERVAL {int(length.total_seconds() * 1000)} MILLISECOND"
-    worse, new = BY_NAME["worse"], BY_NAME["new"]
-    return (
-        worse._replace(
-            title="What got worse?",
-            sql=worse.sql.replace("INTERVAL 7 DAY", span),
-            reads="Failure rates against those of as long before, where the 95 % interval of the change leaves out 0 and both have 10 calls.",
-            empty="Nothing got worse as far as the calls of this time and of as long before show.",
-        ),
-        new._replace(
-            title="Which failures are new?",
-            sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions, histogram(kind) OVER () AS all_kinds "  # noqa: S608 - a number
-            f"FROM compared_signatures({span}) LIMIT $limit",
-            reads="Failures that were not there in as long a time before.",
-            empty="No failure was there that was not there in as long a time before.",
-        ),
-    )
+    return question._replace(sql=re.sub(r"INTERVAL \d+ DAY", span, question.sql))

@@ -151,23 +151,13 @@ def numbers(found: Mapping[str, PeriodShare], needing: int, *, comparable: bool)
         SummaryNumber("of the calls failed", rate(failures), f"{failures.hits:,} of {counted(failures.trials, 'call')}", was(failures), failures.verdict(), "failures"),
         SummaryNumber("of the sessions were stuck", rate(stuck), f"{stuck.hits:,} of {counted(stuck.trials, 'session')}, in which a model repeated itself, fell silent or only talked", was(stuck), stuck.verdict(), "patterns"),
         SummaryNumber("of the calls were for nothing", rate(wasted), f"{wasted.hits:,} of {counted(wasted.trials, 'call')} repeated a known result in a loop: {price}", was(wasted), wasted.verdict(), "loop-costs"),
+        SummaryNumber("of the nudges helped", rate(nudges), f"{nudges.hits:,} of {nudges.trials:,} that were delivered and judged", was(nudges), nudges.verdict(more_is_worse=False), "nudges"),
+        SummaryNumber("of the questions were for nothing", rate(asks), f"{asks.hits:,} of {counted(asks.trials, 'answer')} of people: granted, and the call went well", was(asks), asks.verdict(), "asks"),
         SummaryNumber("outages began", f"{outages.hits:,}", "circuits that opened and keys that lost trust", count_before(outages), section="states"),
         SummaryNumber("calls", f"{calls.hits:,}", f"of {counted(stuck.trials, 'session')}", count_before(calls), section="overview"),
     ]  # fmt: skip
-    if asks.trials:
-        means = f"{asks.hits:,} of {counted(asks.trials, 'answer')} of people: granted, and the call went well"
-        every.insert(
-            4, SummaryNumber("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks")
-        )
-    if nudges.trials:
-        means = f"{nudges.hits:,} of {nudges.trials:,} that were delivered and judged"
-        every.insert(
-            4,
-            SummaryNumber(
-                "of the nudges helped", rate(nudges), means, was(nudges), nudges.verdict(more_is_worse=False), "nudges"
-            ),
-        )
-    return every
+    none = {name for name, share in (("nudges", nudges), ("asks", asks)) if not share.trials}
+    return [one for one in every if one.section not in none]
 
 
 def look_here_first(answers: Mapping[str, QuestionAnswer], most: int = MOST_POINTERS) -> list[SummaryFinding]:

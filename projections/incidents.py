@@ -69,6 +69,7 @@ class OpenPattern(NamedTuple):
     since_ms: int
     id: str = ""  # id of the decision that reported it; empty if unknown
     message: str = ""  # text for a person; empty without one
+    counted_ms: int = 0  # time of the decision that said `times`; 0: they are of now
 
 
 class OpenAsk(NamedTuple):
@@ -452,7 +453,9 @@ def _session_reason(news: SessionNews, state: str) -> str:
     worst = max(news.patterns, key=lambda one: (one.severity, one.times))
     more = f", and {counted(len(news.patterns) - 1, 'other pattern')}" if len(news.patterns) > 1 else ""
     what = f": {worst.what}" if worst.what else ""
-    return (worst.message.rstrip(".") or f"{plain(worst.pattern)}{what} {times(worst.times)}") + more
+    older = 0 < worst.counted_ms < news.news_ms  # it went on since, and only its session's own state has the count
+    as_of = f", as of {rfc3339(worst.counted_ms)[:19]}Z" if older else ""
+    return (worst.message.rstrip(".") or f"{plain(worst.pattern)}{what} {times(worst.times)}") + as_of + more
 
 
 def _approval(state: TrustUpdated) -> str:
@@ -466,7 +469,8 @@ def pattern_of(found: PatternDetected) -> OpenPattern:
     since = _ms(found.time) - (found.duration_ms or 0)
     ident = found.agent_id or "", found.pattern, found.fingerprint or ""
     message = (found.message or "") if found.notify_user else ""
-    return OpenPattern(*ident, severity, found.repetitions, repeated_calls(found), since, found.id, message)
+    what, counted_ms = repeated_calls(found), _ms(found.time)
+    return OpenPattern(*ident, severity, found.repetitions, what, since, found.id, message, counted_ms)
 
 
 def news_of(session_id: str, state: SessionState) -> SessionNews:

@@ -114,7 +114,7 @@ _CATALOGUE = (
         key=_ON_KEY,
         retention_ms=_DAY_MS,
         writers=_WORKER,
-        readers=_WORKER | {TopicRole.RECORDER},
+        readers=_WORKER | {TopicRole.RECORDER, TopicRole.DASHBOARD},
         internal=True,
     ),
     TopicSpec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from ...schemas.codec import rfc3339
@@ -30,17 +31,13 @@ def timeline_document(session: TimelineEntries) -> dict[str, Any]:
         "ended": _time(session.ended_ms),
         "over": session.over,
         "calls": len(session.calls),
-        "verdicts": {str(one): count for one in _verdicts(session) if (count := session.counted(one))},
+        "verdicts": dict(Counter(str(call.verdict) for call in session.calls)),
         "cost_usd": session.cost_usd,
         "older_events_left_out": session.left_out,
         "loops": [_loop(one) for one in session.loops],
         "patterns": [_streak(one) for one in session.streaks],
         "items": [_item(one) for one in session.items],
     }
-
-
-def _verdicts(session: TimelineEntries) -> list[Any]:
-    return list(dict.fromkeys(call.verdict for call in session.calls))
 
 
 def _item(item: TimelineEntry) -> dict[str, Any]:

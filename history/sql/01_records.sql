@@ -2,26 +2,26 @@
 -- time that the engine writes for itself.
 
 CREATE OR REPLACE VIEW events AS
-SELECT * FROM recorded_events
+SELECT * RENAME (workspace_id AS workspace) FROM recorded_events
 WHERE fault IS NULL AND repeated IS NOT TRUE AND (appended IS NULL OR type = 'tool_call.finished');
 COMMENT ON VIEW events IS 'Every input event once: what publishers sent, and the finishes the engine appended for calls that did not end in time';
 COMMENT ON COLUMN events.time IS 'When it happened, UTC, as the publisher says';
 COMMENT ON COLUMN events.arrived IS 'When the log took it, UTC';
 COMMENT ON COLUMN events.record IS 'The event as JSON; results are replaced by digests';
-COMMENT ON COLUMN events.model IS 'Of the event, or the last that its session has named; so with workspace_id and user_id';
+COMMENT ON COLUMN events.model IS 'Of the event, or the last that its session has named; so with workspace and user_id';
 COMMENT ON COLUMN events.appended IS 'True: written by the engine itself, which closed the call';
 
 CREATE OR REPLACE VIEW call_records AS
-SELECT time, coalesce(started, time) AS started, session_id, workspace_id, user_id, agent_id, model, model_tier, turn_index, step,
+SELECT time, coalesce(started, time) AS started, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, model_tier, turn_index, step,
        tool_name, plugin_name, service, fine_key AS failure_key, tool_class, call_id, call_digest, summary, status, verdict,
        outcome, severity, reclassified, judged_by, denied, expected, coalesce(appended AND status = 'timeout', false) AS timed_out_unanswered, duration_ms,
        waited_ms, attempts, error_type, error_code, error_message, http_status, signature, result_digest, same_result, result_size,
-       cost_usd, coalesce(workspace_id, 'default') AS workspace, origin AS "offset", cause AS id, noted
+       cost_usd, origin AS "offset", cause AS id, noted
 FROM recorded_outcomes WHERE outcome IS NOT NULL AND repeated IS NOT TRUE;
 COMMENT ON VIEW call_records IS 'What the session stage wrote about every finished call and every report of a plugin, under the rules in force';
 
 CREATE OR REPLACE VIEW decisions AS
-SELECT DISTINCT ON (id) * FROM (
+SELECT DISTINCT ON (id) * RENAME (workspace_id AS workspace) FROM (
     SELECT 'escalations' AS topic, "offset", id, type, time, arrived, session_id, workspace_id, user_id, trust_key AS subject,
            from_state, to_state, trigger, NULL::VARCHAR AS severity, reason, caused_by, record FROM recorded_escalations
     UNION ALL
@@ -45,7 +45,7 @@ WHERE id IS NOT NULL AND type = 'dead_letter';
 COMMENT ON VIEW dead_letters IS 'What could not be processed and why; the refused bytes stay in the log';
 
 CREATE OR REPLACE VIEW commands AS
-SELECT time, type, workspace_id, command_key, tool, issued_by, reason, id, record FROM recorded_commands WHERE fault IS NULL;
+SELECT time, type, workspace_id AS workspace, command_key, tool, issued_by, reason, id, record FROM recorded_commands WHERE fault IS NULL;
 COMMENT ON VIEW commands IS 'Orders of operators';
 
 CREATE OR REPLACE VIEW recorded AS

@@ -98,9 +98,10 @@ WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective)
      stuck AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds,
                       max(CASE severity WHEN 'severe' THEN 3 WHEN 'moderate' THEN 2 ELSE 1 END) AS worst FROM patterns GROUP BY session_id),
      all_sessions AS (
-         SELECT session_id, coalesce(arg_max(workspace_id, time), 'default') AS workspace, arg_max(user_id, time) AS user_id,
+         SELECT session_id, coalesce(arg_max(workspace, time), 'default') AS workspace, arg_max(user_id, time) AS user_id,
                 arg_max(model, time) AS model,
                 min(time) AS began, coalesce(max(time) FILTER (appended IS NOT TRUE), max(time)) AS ended, max(turn_index) + 1 AS turns,
+                arg_max(coalesce(reason, 'ended'), time) FILTER (type = 'session.ended') AS outcome,
                 count(*) FILTER (appended IS NOT TRUE) AS events
          FROM events GROUP BY session_id
      ), of_calls AS (
@@ -113,4 +114,5 @@ SELECT e.* EXCLUDE (events), coalesce(c.calls, 0) AS calls, coalesce(c.failures,
        s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
 FROM all_sessions e LEFT JOIN of_calls c USING (session_id) LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
 COMMENT ON VIEW sessions IS 'One row per session; what the engine appended is no event and ends no session; model and workspace are its last; patterns counts severity steps; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';
+COMMENT ON COLUMN sessions.outcome IS 'Why it ended, in the words of its publisher, or ended; NULL: nobody has said that it did';
 COMMENT ON COLUMN sessions.judged IS 'Calls and reports that succeeded or failed: failures are a share of them';

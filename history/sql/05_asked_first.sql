@@ -31,7 +31,7 @@ COMMENT ON VIEW loops_by_model IS 'What loops cost each model in calls, time and
 
 CREATE OR REPLACE VIEW asks AS
 WITH permissions AS MATERIALIZED (
-    SELECT number_of(session_id, call_id) AS call, type, time, session_id, workspace_id, user_id, agent_id, model, tool_name, call_id,
+    SELECT number_of(session_id, call_id) AS call, type, time, session_id, workspace, user_id, agent_id, model, tool_name, call_id,
            granted, method, id
     FROM events WHERE type IN ('permission.requested', 'permission.resolved') AND noted IS NOT FALSE
 ), asked AS MATERIALIZED (
@@ -51,7 +51,7 @@ WITH permissions AS MATERIALIZED (
                       WHERE noted IS NOT FALSE AND outcome <> 'denied') c USING (call)
     WHERE q.time <= c.time GROUP BY ask
 )
-SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, call_id,
+SELECT time, session_id, coalesce(workspace, 'default') AS workspace, user_id, agent_id, model, tool_name, call_id,
        answered, answered - time AS waited, answer.granted AS granted, answer.method AS method, outcome,
        coalesce(answer.granted AND outcome IN ('succeeded', 'answered'), false) AS for_nothing, id
 FROM asked LEFT JOIN answers USING (ask) LEFT JOIN outcomes USING (ask);
@@ -167,6 +167,6 @@ WITH judged AS (
 SELECT kind, name, CASE WHEN calls_before = 0 THEN 'new' WHEN calls = 0 THEN 'gone'
                         WHEN least(calls, calls_before) < min_calls THEN 'too few calls'
                         WHEN change_low > 0 THEN 'worse' WHEN change_high < 0 THEN 'better' ELSE 'no change shown' END AS verdict,
-       rate, low, high, failures, calls, rate_before, low_before, high_before, failures_before, calls_before, change, change_low, change_high
+       rate, rate_before, change, change_low, change_high, calls, calls_before, failures, failures_before, low, high, low_before, high_before
 FROM differing ORDER BY verdict <> 'worse', change_low DESC NULLS LAST, kind, name;
 COMMENT ON MACRO TABLE compared_rates IS 'Failure rates of tools and models in the last span and in the one before, with 95 % intervals (Wilson; of the change Newcombe); worse and better only where the interval of the change leaves out 0 and both spans have min_calls';

@@ -117,6 +117,27 @@ def test_a_second_finish_of_a_call_counts_nowhere(tmp_path: Path) -> None:
     ]
 
 
+def test_a_session_says_how_it_ended(tmp_path: Path) -> None:
+    """In the publisher's words; of a session that nobody has ended nothing is said."""
+    story = Story().works("search")
+    story.event("session.ended", reason="gave up")
+    story.moved(session="s2").event("session.ended")
+    story.moved(session="s3").works("search")
+    told(tmp_path, story)
+    found = rows(tmp_path, "SELECT session_id, outcome FROM sessions ORDER BY session_id")
+    assert found == [("s1", "gave up"), ("s2", "ended"), ("s3", None)]
+
+
+def test_a_workspace_has_one_name_in_all_views(tmp_path: Path) -> None:
+    """Files name it as events do."""
+    told(tmp_path, Story(workspace="w1").works("search"))
+    views = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND column_name = 'workspace_id'"
+    assert rows(tmp_path, views + " AND NOT regexp_matches(table_name, '^(recorded|carried)_')") == []
+    assert rows(tmp_path, "SELECT DISTINCT workspace FROM events JOIN tool_calls USING (session_id, workspace)") == [
+        ("w1",)
+    ]
+
+
 def test_who_and_where_is_said_once_in_a_session(tmp_path: Path) -> None:
     """A model, a workspace and a user that only earlier events named are those of later ones."""
     story = Story(workspace="w7", user="ann", model="large-1")

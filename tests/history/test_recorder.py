@@ -7,10 +7,11 @@ from datetime import date
 from pathlib import Path
 from typing import get_args
 
+import duckdb
 import orjson
 import pytest
 from msgspec import UNSET, structs
-from recorded import ARRIVED, DAY_MS, one, record, rows, small_event, told
+from recorded import ARRIVED, DAY_MS, one, record, rows, small_event, told, without_zone
 from story import Story
 from trustfold.errors import ConfigError
 from trustfold.history import parquet
@@ -92,6 +93,32 @@ def test_a_new_day_begins_a_new_file_and_a_late_record_stays_with_its_neighbours
         (date(2026, 1, 5),),
         (date(2026, 1, 6),),
     ]
+
+
+def test_times_in_files_have_their_zone_and_older_ones_without_are_read(tmp_path: Path) -> None:
+    """Both in one history, also merged, whatever the zone of the reader; views have them in UTC."""
+    story = Story().fails("search", times=3)
+    for part in (story.records[:2], story.records[2:]):
+        told_of = tmp_path / f"h{len(part)}"
+        record(told_of, part, decisions=False)
+    every = "SELECT time, arrived, typeof(time) FROM events ORDER BY time"
+    early, late = (next(iter(data_files(tmp_path / name, "events"))).path for name in ("h2", "h4"))
+    expected = rows(tmp_path / "h2", every) + rows(tmp_path / "h4", every)
+    assert {one[2] for one in expected} == {"TIMESTAMP"}
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'America/New_York'")
+        kinds = {kind for _, kind, *_ in connection.execute(f"DESCRIBE FROM '{late}'").fetchall() if "TIME" in kind}
+        assert kinds == {"TIMESTAMP WITH TIME ZONE"}
+        connection.execute(f"COPY ({without_zone(early)}) TO '{tmp_path}/older.parquet' (FORMAT parquet)")
+    (tmp_path / "older.parquet").rename(late.with_name("0-100-101.parquet"))
+    assert rows(tmp_path / "h4", every) == expected
+    files = list(data_files(tmp_path / "h4", "events"))
+    writer = parquet.ParquetWriter(tmp_path / "h4")
+    writer.merge([file.path for file in files], late.with_name("0-0-101.parquet"), 6)
+    writer.close()
+    for file in files:
+        file.path.unlink()
+    assert rows(tmp_path / "h4", every) == expected
 
 
 def test_a_result_is_digested_and_never_stored(tmp_path: Path) -> None:

@@ -169,7 +169,9 @@ def test_the_period_is_what_was_asked_for(whole: DuckDBPyConnection) -> None:
 def test_a_new_failure_is_new_against_the_period_before(whole: DuckDBPyConnection) -> None:
     """With a beginning given, what was before it is looked at, and not taken for nothing."""
     end, begin = datetime(2026, 1, 7, 1, 17, 52), datetime(2026, 1, 5, 13)  # noqa: DTZ001
-    worse, new = (ask(whole, one, 9) for one in against_before(end - begin))
+    worse, new = (
+        ask(whole, one, 9) for one in (against_before(BY_NAME[name], end - begin) for name in ("worse", "new"))
+    )
     known = whole.execute("SELECT DISTINCT signature FROM failures WHERE time < ?", [begin]).fetchall()
     assert worse.question.name == "worse"
     assert new.rows

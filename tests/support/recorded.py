@@ -123,6 +123,14 @@ def calls_in(records: Iterable[tuple[str, bytes]]) -> list[bytes]:
     return [output.value for output in replayed(records) if is_record_of_call(output) and output.value is not None]
 
 
+def without_zone(file: Path) -> str:
+    """Query of the rows of a file as older recorders wrote them: its times have no zone."""
+    rows = f"FROM read_parquet('{file}')"
+    with duckdb.connect() as connection:
+        zoned = [name for name, kind, *_ in connection.execute(f"DESCRIBE {rows}").fetchall() if "TIME ZONE" in kind]
+    return f"SELECT * REPLACE ({', '.join(f'make_timestamp(epoch_us({name})) AS {name}' for name in zoned)}) {rows}"
+
+
 def as_older_files(root: Path) -> None:
     """Rewrite a history as recorders wrote it that judged calls themselves: on the rows of events."""
     judged = (
@@ -134,7 +142,7 @@ def as_older_files(root: Path) -> None:
         calls = f"SELECT cause, {judged} FROM recorded_outcomes WHERE outcome IS NOT NULL"
         for file in data_files(root, "events"):
             made = file.path.with_suffix(".older")
-            own = f"SELECT * REPLACE ({WHOLE} AS record) FROM read_parquet('{file.path}')"
+            own = f"SELECT * REPLACE ({WHOLE} AS record) FROM ({without_zone(file.path)})"
             rows = f"SELECT f.*, c.* EXCLUDE (cause) FROM ({own}) f LEFT JOIN ({calls}) c ON cause = f.id"
             connection.execute(f"COPY ({rows} ORDER BY \"offset\") TO '{made}' (FORMAT parquet)")
             older.append((made, file.path))

@@ -16,6 +16,7 @@ import msgspec
 
 from ...errors import EventRejected
 from ...projections.incidents import CALM, IncidentRecord, OpenAsk, OpenPattern, SessionNews, news_of, pattern_of
+from ...projections.tool.failure_counts import HOUR_MS
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.codec import UNREADABLE, decode_decision
 from ...schemas.decisions import PatternCleared, PatternDetected
@@ -24,7 +25,7 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.public_state import DecisionBase, PublicState
 from ...schemas.vocabulary import CallStatus
 from ...streams.embedded.store_views import MAX_PAGE, StoreViews, session_of
-from .incident_ranking import IncidentRanking, owner_of, subject_of
+from .incident_ranking import IncidentRanking, Owner, owner_of, subject_of
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ FIRST_EVENTS = 5_000
 MAX_WAITING = 2_000  # Number of records after which they are decoded, even if nobody reads the state
 MAX_OPEN = 10_000  # Maximum sessions with trouble kept; the least recently updated are evicted first
 MAX_KEPT = 100  # Maximum questions, and maximum lost calls, kept of a session; the latest stay
+MAX_FAILED = 100_000  # Maximum failed calls kept; the first that came are dropped first
 MAX_ENDED = 1_000  # Number of sessions that ended last, whose lost calls are no news
 
 # Topics of decisions that change a state, and the prefix of its key on the `state` topic
@@ -61,6 +63,20 @@ class _TroubleEvent(msgspec.Struct):
     tool_name: str = ""
     status: str = ""
 
+
+class _FailedCall(msgspec.Struct):
+    """Fields of the record of a failed call."""
+
+    time_ms: int
+    workspace_id: str
+    tool_name: str
+    service: str = ""
+    call_id: str = ""  # empty for a report of a plugin
+    ended_ms: int = 0
+    expected: bool = False
+
+
+_failed_decoder = msgspec.json.Decoder(_FailedCall)
 
 _HEARD = "heard"  # Topic of input events among the records that wait to be decoded
 
@@ -116,6 +132,7 @@ class StateBoard:
         self._sessions: dict[str, SessionNews] = {}
         self._ended: deque[str] = deque(maxlen=MAX_ENDED)
         self._moved: dict[str, str] = {}
+        self._failed: deque[tuple[int, Owner]] = deque(maxlen=MAX_FAILED)
         self._ranking = IncidentRanking()
 
     def apply(self, changes: Iterable[OutputRecord]) -> None:
@@ -131,6 +148,10 @@ class StateBoard:
                 topics[f"session:{key}"] += 1
                 if isinstance(value, bytes) and b'"lost"' in value:
                     self.hear([value])
+            elif topic == "outcomes" and isinstance(value, bytes):
+                if b'"verdict":"failure"' in value and b'"outcome":' in value:  # records of other scopes have none
+                    self._fail(value)
+                    topics["now"] += 1
             elif topic in DECISION_TOPICS and value is not None:
                 self._decided.append(change)
                 topics["feed"] += 1
@@ -215,6 +236,26 @@ class StateBoard:
                 asks = tuple(asked.get(one.call_id, one) for one in told.asks)
                 if (patterns, asks) != (told.patterns, told.asks):
                     self._set(news.session_id, told._replace(patterns=patterns, asks=asks))
+
+    def failed(self, now_ms: int) -> dict[Owner, list[int]]:
+        """Times of the failed calls of the last hour, expected ones left out, by tool and by service."""
+        while self._failed and self._failed[0][0] <= now_ms - HOUR_MS:
+            self._failed.popleft()
+        found: dict[Owner, list[int]] = {}
+        for at_ms, owner in self._failed:
+            if now_ms - HOUR_MS < at_ms <= now_ms:
+                found.setdefault(owner, []).append(at_ms)
+        return found
+
+    def _fail(self, value: bytes) -> None:
+        """Keep a failed call."""
+        try:
+            call = _failed_decoder.decode(value)
+        except UNREADABLE:
+            return
+        if call.call_id and not call.expected:
+            names = (call.tool_name, *([f"service:{call.service}"] if call.service else []))
+            self._failed += ((call.ended_ms or call.time_ms, (call.workspace_id, name)) for name in names)
 
     def _happened(self, value: bytes) -> None:
         """Apply an input event, or the finish of a call that the engine has closed as lost."""
@@ -324,7 +365,7 @@ def _grown(told: OpenPattern, present: OpenPattern) -> OpenPattern:
     """What a decision said of a pattern, with its present count."""
     count = max(told.times, present.times)
     message = told.message.replace(f" {told.times} times", f" {count} times", 1)
-    return told._replace(times=count, message=message)
+    return told._replace(times=count, message=message, counted_ms=0)
 
 
 def read_store(board: StateBoard, views: StoreViews) -> None:
@@ -334,6 +375,11 @@ def read_store(board: StateBoard, views: StoreViews) -> None:
     latest += views.latest(("escalations", "breakers"), limit=MAX_PAGE)  # why a key is in its state, however long ago
     found = {one.offset: one.output for one in latest}
     board.apply(OutputRecord(one.topic, one.key, one.value, (offset,)) for offset, one in sorted(found.items()))
+    calls, first = views.latest(("outcomes",), limit=MAX_PAGE), views.newest_ms() or 0
+    while calls:
+        board.apply(OutputRecord(one.output.topic, one.output.key, one.output.value) for one in calls)
+        early = calls[0].output.time_ms < first - HOUR_MS
+        calls = [] if early else views.latest(("outcomes",), before=calls[0].offset, limit=MAX_PAGE)
     board.seed(news_of(session, state) for session, state in views.sessions())
 
 

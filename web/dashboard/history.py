@@ -103,12 +103,7 @@ def meant(name: str, narrowing: PageFilters) -> tuple[CatalogueQuestion, History
     """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
     if narrowing.before is None or name not in {"worse", "new", "compare"}:
         return ASKED[name], filters_for(ASKED[name], narrowing.filters)
-    worse, new = against_before(narrowing.length)
-    span = f"INTERVAL {int(narrowing.length.total_seconds() * 1000)} MILLISECOND"
-    compare = COMPARE._replace(sql=COMPARE.sql.replace("INTERVAL 7 DAY", span))
-    return {"worse": worse, "new": new, "compare": compare}[name], narrowing.filters._replace(
-        since=narrowing.before.since
-    )
+    return against_before(ASKED[name], narrowing.length), narrowing.filters._replace(since=narrowing.before.since)
 
 
 def question_asked(name: str, asked: QuestionQuery) -> tuple[CatalogueQuestion, HistoryFilters, int]:

@@ -67,7 +67,9 @@ class KafkaSource:
         self._kept: list[_HeldDecision] = []
         self._newest_ms: int | None = None
         self._standing: WorkersLag | None = None
-        wanted = {"state": ALL, "events": FIRST_EVENTS} | dict.fromkeys(DECISION_TOPICS, FIRST_DECISIONS)
+        wanted = {"state": ALL, "events": FIRST_EVENTS, "outcomes": FIRST_EVENTS} | dict.fromkeys(
+            DECISION_TOPICS, FIRST_DECISIONS
+        )
         self._feed = TopicFeed(settings, wanted, self._take, self._forget, self._turned)
 
     @property
@@ -234,7 +236,7 @@ class KafkaSource:
         changes = []
         for one in records:
             change = OutputRecord(one.topic, one.key, one.value, (one.partition, one.offset))
-            if one.topic == "state":
+            if one.topic in {"state", "outcomes"}:
                 changes.append(change)
             elif one.topic != "events" and one.value is not None and (decision := self.board.read(change)) is not None:
                 changes.append(change._replace(value=decision))

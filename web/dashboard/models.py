@@ -21,7 +21,6 @@ from .history_answers import QuestionRequest
 from .history_filters import NAMES, PRESETS, PageFilters
 from .render import PageContext, link
 
-SORTS = ("calls", "failures", "stuck", "patterns", "nudges", "model")
 MOST_MODELS = 200
 
 _MODELS = CatalogueQuestion(
@@ -87,7 +86,7 @@ def measured(hits: int, trials: int, url: str) -> MeasuredShare:
 
 
 def model_lines(answer: QuestionAnswer, narrowing: PageFilters, sort: str) -> list[ModelLine]:
-    """Rows sorted by a name in `SORTS`; shares of too few trials come last."""
+    """Rows sorted by a name in `_ORDER`; shares of too few trials come last."""
     every = [_line(row, narrowing) for row in objects(answer)]
     return sorted(every, key=lambda one: (*_ORDER[sort](one), one.model))
 
@@ -138,8 +137,7 @@ def model_routes(site: PageContext) -> Sequence[Route]:
     async def models(request: Request) -> Response:
         """Render the page."""
         narrowing = PageFilters.of(request.query_params, site.clock())
-        sort = request.query_params.get("sort", "")
-        sort = sort if sort in SORTS else SORTS[0]
+        sort = next((one for one in request.query_params.getlist("sort") if one in _ORDER), "calls")
         try:
             if wanted := request.query_params.get("download"):
                 return await downloaded(archive, wanted, [_MODELS], narrowing.filters)
@@ -154,7 +152,7 @@ def model_routes(site: PageContext) -> Sequence[Route]:
         ]
         return site.render(
             request, "models.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=model_lines(every.answer, narrowing, sort),
-            cut=every.answer.left_out, sort=sort, sorts=SORTS, pictures=pictures, few=FEW, found_at=every.at,
+            cut=every.answer.left_out, sort=sort, sorts=_ORDER, pictures=pictures, few=FEW, found_at=every.at,
             sql=copied_sql(_MODELS, MOST_ROWS),
         )  # fmt: skip
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
+from itertools import chain, takewhile
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -15,9 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...errors import TrustfoldError
-from ...projections.incidents import NEEDED, STATES, IncidentRecord, failure_times, word_of
-from ...projections.tool.emitters import MAX_FAILURE_TIMES
-from ...schemas.codec import rfc3339
+from ...projections.incidents import CALM, NEEDED, STATES, IncidentRecord, failure_times, word_of
+from ...projections.tool.failure_counts import HOUR_MS
 from ...schemas.decision_text import (
     DecisionLine,
     circuit_next,
@@ -29,14 +29,7 @@ from ...schemas.decision_text import (
     recovery_words,
     times,
 )
-from ...schemas.public_state import (
-    BreakerUpdated,
-    DecisionBase,
-    IncidentUpdated,
-    PublicState,
-    QualityUpdated,
-    TrustUpdated,
-)
+from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import StateBoard
 from .incident_ranking import IncidentRanking, Owner, owner_of
@@ -49,7 +42,6 @@ TOOL_ROWS = 15
 FEED_ROWS = 20
 
 MAX_REASON = 300  # Maximum characters of a reason on this page; the page of the decision shows all of it
-SPARK_MS = 3_600_000  # Time range of the sparklines, in milliseconds: an hour
 
 
 class NowQuery(NamedTuple):
@@ -73,36 +65,30 @@ class NowQuery(NamedTuple):
 
     def matches(self, one: IncidentRecord) -> bool:
         """True if an incident has the workspace and the text; its state does not count."""
-        names = (one.subject, *(part.key for part in one.parts))
-        return self.workspace in {"", one.workspace} and (
-            not self.text or any(self.text.lower() in name.lower() for name in names)
-        )
+        return self.names(one.workspace, one.subject, *(part.key for part in one.parts))
+
+    def names(self, workspace: str, *names: str) -> bool:
+        """True if it has the workspace, and one of the names the text."""
+        held = not self.text or any(self.text.lower() in name.lower() for name in names)
+        return self.workspace in {"", workspace} and held
 
 
 class IncidentRow(NamedTuple):
     """Row of the list: an incident."""
 
+    incident: IncidentRecord
     id: str  # id of its element on the page
-    word: str  # its state; gives shape and colour
-    text: str  # text beside the shape
-    title: str  # its subject
+    text: str  # text beside the shape of its state
     url: str  # page of the subject
-    where: str  # workspace, or user
     error: str  # words of its latest error; of a session that waits, its last call
     reason: str  # reason of the state, one sentence
     why_url: str  # page of the decision that caused the state; empty if unknown
     value: str  # count beside its threshold: `3/5`
-    since: str  # start of the state, RFC 3339
-    last: str  # its last failure, or the last news of its session, RFC 3339
     ticks: tuple[float, ...]  # its failures of the last hour that count for trust, as of `ToolRow`
     onward: str  # next change without intervention
     hit: str  # sessions and agents that it hit, in words
     session_url: str  # page of the session that it hit last; empty if unknown
     parts: tuple[str, ...]  # keys and circuits of an outage that are not the subject, in words
-    waiting: tuple[str, ...]  # what waits for a person, and approvals not used yet
-    commands: tuple[str, ...]  # command lines that resolve it
-    noted: IncidentUpdated | None  # its acknowledgement; None if nobody deals with it
-    grown: str  # how much it has grown since, in words
     orders: tuple[str, ...]  # names in `ORDERS`, the one that resolves it first
     about: Mapping[str, str]  # hidden fields of the form that sends the orders
 
@@ -114,8 +100,7 @@ class ToolRow(NamedTuple):
     name: str  # tool or service
     url: str  # its page
     where: str  # workspace
-    failures: str  # failures in the last hour that count for trust, `20+` if there are more than states hold
-    ticks: tuple[float, ...]  # positions of these on the sparkline: 0 an hour ago, 100 now
+    ticks: tuple[float, ...]  # its failed calls of the last hour, as positions on a sparkline: 0 an hour ago, 100 now
     keys: int  # number of its keys, circuits and scores that differ from their default
 
 
@@ -151,11 +136,12 @@ class NowPage(NamedTuple):
 def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | None = None) -> NowPage:
     """Content of the page for a query string; `fault` is the reason why no data arrives, None if it does."""
     now_ms = round(now.timestamp() * 1000)
-    ranking = board.ranking(now_ms)
+    ranking, failed = board.ranking(now_ms), board.failed(now_ms)
     ranked, counts = ranking.ranked(now_ms), ranking.counts
     if asked.workspace or asked.text:
         ranked = [one for one in ranked if asked.matches(one)]
         counts = Counter(one.state for one in ranked)
+        failed = {owner: times for owner, times in failed.items() if asked.names(*owner)}
     wanted, total = ranked, len(ranked) - counts["handled"]
     if asked.state == "needed":  # these stand first
         total = sum(counts[word] for word in NEEDED)
@@ -171,7 +157,7 @@ def now_page(board: StateBoard, asked: NowQuery, now: datetime, *, fault: str | 
         total,
         page,
         last,
-        tools_by_health(ranked, board, now_ms),
+        tools_by_health(ranked, failed, ranking.tools, now_ms),
         [feed_line(one) for one in board.feed() if asked.workspace in {"", one.workspace_id}][:FEED_ROWS],
         sorted({workspace for workspace, _ in ranking.tools if not workspace.startswith("user:") and workspace})[:200],
         _empty(ranking, asked, bool(total), fault),
@@ -202,30 +188,22 @@ def row_of(one: IncidentRecord, board: StateBoard, now: datetime) -> IncidentRow
         about = {"key": one.subject, "workspace": where}
     hit = f"{counted(one.hit, 'session')} hit" if one.hit and news is None else ""
     return IncidentRow(
+        one,
         row_id(one.key),
-        one.state,
         said.text,
-        one.subject,
         url,
-        one.workspace,
         _cut(one.error),
         _cut(sentence(one.reason)),
         f"/decisions/{segment(why)}" if why else "",
         said.value,
-        rfc3339(one.since_ms),
-        rfc3339(one.news_ms),
-        failure_ticks(one.parts, now_ms),
+        _ticks(failure_times(one.parts), now_ms),
         said.onward,
         ", ".join([hit] * bool(hit) + [f"agent {name}" for name in one.agents]),
         f"/sessions/{segment(one.sessions[0])}" if one.sessions and news is None else "",
         tuple(f"{_KINDS[part.kind]}{part.key} {word_of(part, now_ms)[0]}" for part in one.parts if len(one.parts) > 1),
-        one.waiting if news is None else (),
-        one.orders,
-        one.acknowledged,
-        one.grown,
         orders_for(one),
         {**about, "row": row_id(one.key)},
-    )  # fmt: skip
+    )
 
 
 _KINDS = {"trust": "", "breaker": "circuit ", "quality": "score of "}
@@ -284,31 +262,34 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _RowTexts:
     return _RowTexts(text, measured_failures(state), circuit_next(state, now))
 
 
-def failure_ticks(states: Sequence[PublicState], now_ms: int) -> tuple[float, ...]:
-    """Positions of the failures of the last hour that count for trust: 0 an hour ago, 100 now."""
-    ages = (now_ms - at for at in failure_times(states))
-    return tuple(round(100 - age / SPARK_MS * 100, 1) for age in ages if 0 <= age <= SPARK_MS)
+def _ticks(times_ms: Iterable[int], now_ms: int) -> tuple[float, ...]:
+    """Positions of the failures of the last hour: 0 an hour ago, 100 now."""
+    ages = sorted((now_ms - at for at in times_ms), reverse=True)
+    return tuple(round(100 - age / HOUR_MS * 100, 1) for age in ages if 0 <= age <= HOUR_MS)
 
 
-def tools_by_health(ranked: Sequence[IncidentRecord], board: StateBoard, now_ms: int) -> list[ToolRow]:
-    """Tools sorted by their worst incident, at most `TOOL_ROWS`, with the failures of all their keys."""
-    worst: dict[Owner, PublicState] = {}
-    for part in (part for one in ranked for part in one.parts):
-        worst.setdefault(owner_of(part), part)
-        if len(worst) == TOOL_ROWS:
+def tools_by_health(
+    ranked: Sequence[IncidentRecord], failed: Mapping[Owner, Sequence[int]], tools: Mapping[Owner, int], now_ms: int
+) -> list[ToolRow]:
+    """Tools sorted by their worst incident, then by their failures, at most `TOOL_ROWS`.
+
+    `failed` are times of failures in the last hour, milliseconds since 1970; `tools` counts the states of each tool.
+    """
+    trouble = takewhile(lambda one: one.state not in CALM, ranked)
+    words: dict[Owner, str] = {}
+    for owner, word in chain(
+        ((owner_of(part), word_of(part, now_ms)[0]) for one in trouble for part in one.parts),
+        ((owner, "ok") for owner in sorted(failed, key=lambda owner: -len(failed[owner]))),
+        ((owner_of(part), word_of(part, now_ms)[0]) for one in ranked for part in one.parts),
+    ):
+        if owner not in words and len(words) == TOOL_ROWS:
             break
-    trust: dict[Owner, list[PublicState]] = {owner: [] for owner in worst}
-    for state in board.states.values():
-        if isinstance(state, TrustUpdated) and (owner := owner_of(state)) in trust:
-            trust[owner].append(state)
-    rows, tools = [], board.ranking(now_ms).tools
-    for owner, part in worst.items():
-        ticks = failure_ticks(trust[owner], now_ms)
-        more = any(len(failure_ticks([one], now_ms)) == MAX_FAILURE_TIMES for one in trust[owner])
-        failures = f"{len(ticks)}{'+' if more else ''}" if ticks else ""
-        url = key_url(owner[1], part.workspace_id or "")
-        rows.append(ToolRow(word_of(part, now_ms)[0], owner[1], url, owner[0], failures, ticks, tools[owner]))
-    return rows
+        words.setdefault(owner, word)
+    urls = {owner: key_url(owner[1], "" if owner[0].startswith("user:") else owner[0]) for owner in words}
+    return [
+        ToolRow(word, owner[1], urls[owner], owner[0], _ticks(failed.get(owner, ()), now_ms), tools[owner])
+        for owner, word in words.items()
+    ]
 
 
 def feed_line(decision: DecisionBase) -> FeedLine:
@@ -336,8 +317,8 @@ def now_routes(site: PageContext) -> Sequence[Route]:
             await site.source.renew()
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
         rows = [
-            row._replace(error=last_words(await site.source.events(session=row.title, limit=LOOKED_AT)))
-            if row.word == "waiting" and row.url.startswith("/sessions/") else row
+            row._replace(error=last_words(await site.source.events(session=row.incident.subject, limit=LOOKED_AT)))
+            if row.incident.state == "waiting" and row.incident.session is not None else row
             for row in page.rows
         ]  # fmt: skip
         needed = sum(count for word, count in page.counts if word in NEEDED)

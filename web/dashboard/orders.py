@@ -91,13 +91,9 @@ def records_for(
         meant = [one for one in incidents if row_id(one.key) == given.row]
         if not meant:
             raise TrustfoldError(f"{given.key} needs nobody any more")
-        withdraw = given.order == "withdraw"
-        return [
-            IncidentAcknowledge(
-                **envelope(one.name), severity=SEVERITIES[one.severity - 1], size=one.size, withdraw=withdraw
-            )
-            for one in meant
-        ]
+        one, withdraw = meant[0], given.order == "withdraw"
+        seen: dict[str, Any] = {"severity": SEVERITIES[one.severity - 1], "size": one.size, "withdraw": withdraw}
+        return [IncidentAcknowledge(**envelope(one.name), **seen)]
     if given.order in _OF_CIRCUITS:
         return [_OF_CIRCUITS[given.order](**envelope(scope))]
     if given.order == "restore":

@@ -255,12 +255,12 @@ def sentence(text: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """A text with its parts between backticks, which are commands or names, as `<code>`."""
+    """A text as `timed` makes it, with its parts between backticks, which are commands or names, as `<code>`."""
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:  # a backtick without a partner
-        return escape(visible(text))
+        return timed(text)
     code = Markup("<code>{}</code>")
-    return Markup().join(code.format(part) if at % 2 else part for at, part in enumerate(parts))
+    return Markup().join(code.format(part) if at % 2 else timed(part) for at, part in enumerate(parts))
 
 
 def timed(text: str) -> Markup:

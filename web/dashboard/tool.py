@@ -43,8 +43,6 @@ MOST_SPANS = 2000
 SHOWN = 15  # Rows of a table of this page; its question has them all
 ESCALATING = 0.3  # Share of the failures of a signature in the last tenth of the time above which it escalates
 
-SORTS = ("worst", "calls", "rate", "p95")
-
 _FAILED = "verdict = 'failure' AND expected IS NOT TRUE"
 _COUNTS = f"""count(*) AS calls, count(*) FILTER ({_FAILED}) AS failures,
        count(*) FILTER (verdict <> 'neutral') AS judged"""
@@ -396,7 +394,7 @@ def tool_routes(site: PageContext) -> Sequence[Route]:
         """Render the list."""
         now, query = site.clock(), request.query_params
         narrowing, text = PageFilters.of(query, now), query.get("q", "").strip()
-        sort = query.get("sort", "") if query.get("sort") in SORTS else SORTS[0]
+        sort = query.get("sort", "") if query.get("sort") in _ORDER else "worst"
         answer, why = None, ""
         try:
             if wanted := query.get("download"):
@@ -409,7 +407,7 @@ def tool_routes(site: PageContext) -> Sequence[Route]:
         page, last = page_within(positive(query.get("page")), len(lines), PAGE_ROWS)
         return site.render(
             request, "tools.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=lines[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
-            total=len(lines), page=page, last=last, sort=sort, sorts=SORTS, text=text, why=why,
+            total=len(lines), page=page, last=last, sort=sort, sorts=_ORDER, text=text, why=why,
             sql=copied_sql(_TOOLS, MOST_ROWS), cut=answer.left_out if answer else 0,
         )  # fmt: skip
 

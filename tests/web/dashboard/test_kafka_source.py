@@ -21,7 +21,7 @@ from trustfold.web.dashboard import current_state, kafka_source, recorded_events
 from trustfold.web.dashboard.history_answers import HistoryArchive, QuestionUnanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
 from trustfold.web.dashboard.recorded_events import FRESH_S, RecordedEvents
-from trustfold.web.dashboard.render import environment
+from trustfold.web.dashboard.render import environment, prose
 
 NOON = 1_767_268_800_000
 """12:00 on the day of these records, milliseconds since 1970."""
@@ -68,11 +68,15 @@ def test_sessions_that_decisions_name_are_listed(followed: tuple[KafkaSource, To
     source, topics = followed
     topics.pattern("s1", 1, workspace_id="acme", user_id="ada", model="large-2")
     topics.pattern("s1", 9, severity="severe", repetitions=12)
+    topics.write("events", 10, "s1", type="model.text", session_id="s1")
     topics.pattern("s2", 3)
     topics.pattern("s2", 4, kind="pattern.cleared")
     topics.write("breakers", 5, "tool:bash", **CIRCUIT)
     first, second = sorted(asyncio.run(source.sessions()))
     assert (first.session_id, first.patterns, first.last_ms) == ("s1", 2, NOON + 9_000)
+    (stuck,) = source.board.incidents(NOON + 11_000)
+    assert stuck.reason == "repetitive calls: bash 12 times, as of 2026-01-01T12:00:09Z"
+    assert ', as of <time datetime="2026-01-01T12:00:09.000Z"' in prose(stuck.reason)
     assert (first.workspace, first.model) == ("acme", "large-2")
     assert [(one.pattern, one.severity, one.times, one.what) for one in first.news.patterns] == [
         ("repetitive_calls", 3, 12, "bash")

@@ -73,7 +73,7 @@ def board_of(*changes: OutputRecord) -> StateBoard:
 
 def titles(board: StateBoard, asked: NowQuery | None = None, now: datetime = NOW) -> list[str]:
     """What the list shows, in order."""
-    return [row.title for row in now_page(board, asked or NowQuery(), now).rows]
+    return [row.incident.subject for row in now_page(board, asked or NowQuery(), now).rows]
 
 
 EVERY = (
@@ -109,7 +109,7 @@ def test_among_equals_the_newest_stands_first() -> None:
 def test_an_open_circuit_becomes_half_open_by_itself() -> None:
     """When its time is over; nothing has to be recorded for that."""
     board = board_of(state("breaker", "tool:t", "open", open_until=at(-30), reason="consecutive", consecutive=5))
-    words = [now_page(board, NowQuery(), NOW + timedelta(seconds=late)).rows[0].word for late in (0, 29, 31)]
+    words = [now_page(board, NowQuery(), NOW + timedelta(seconds=late)).rows[0].incident.state for late in (0, 29, 31)]
     assert words == ["open", "open", "half-open"]
 
 
@@ -134,9 +134,9 @@ def test_a_row_says_why_since_when_and_what_resolves_it() -> None:
     }
     decision |= {"to": "escalated", "trigger": "count", "reason": "3/3 failures in 1h"}
     board = board_of(*EVERY, OutputRecord("escalations", "w\x1fasks", orjson.dumps(decision)))
-    rows = {row.title: row for row in now_page(board, NowQuery(), NOW).rows}
+    rows = {row.incident.subject: row for row in now_page(board, NowQuery(), NOW).rows}
     asks = rows["asks"]
-    assert (asks.reason, asks.value, asks.since) == ("3/3 failures in 1h.", "now 3/3", "2026-11-22T11:59:00.000Z")
+    assert (asks.reason, asks.value, asks.incident.since_ms) == ("3/3 failures in 1h.", "now 3/3", NOW_MS - 60_000)
     assert asks.why_url == "/decisions/d1"
     assert asks.url == "/tools/asks?workspace=w"
     first = {title: row.orders[0] for title, row in rows.items()}
@@ -155,7 +155,7 @@ def test_a_stuck_session_says_what_a_person_should_know() -> None:
     board = board_of(
         pattern("s1", request="make all"), pattern("s2", **told), pattern("s3", **told | {"notify_user": False})
     )
-    reasons = {row.title: row.reason for row in now_page(board, NowQuery(), NOW).rows}
+    reasons = {row.incident.subject: row.reason for row in now_page(board, NowQuery(), NOW).rows}
     assert reasons == {
         "s1": "Error retry loop: bash `make all` 7 times.",
         "s2": "The agent cannot find make.",
@@ -211,6 +211,43 @@ def test_why_is_known_after_a_restart(tmp_path: Path) -> None:
     assert "/decisions/" in page.partition('id="attention"')[2].partition("</section>")[0]
 
 
+def call(tool: str, age: float, verdict: str = "failure", workspace: str = "w", **more: Any) -> OutputRecord:
+    """The record of a call that ended so many seconds ago."""
+    record = {"type": "call.outcome", "time_ms": NOW_MS - round(age * 1000), "workspace_id": workspace, "call_id": "c"}
+    record |= {"tool_name": tool, "verdict": verdict, "outcome": "failed"} | more
+    return OutputRecord("outcomes", f"{workspace}\x1ftool:{tool}", orjson.dumps(record))
+
+
+def test_tools_are_listed_with_every_failure_of_the_last_hour() -> None:
+    """What trust does not count, too, and of tools that it says nothing of; no expected one, report, or older one."""
+    board = board_of(
+        state("trust", "http_request", "blocked", failure_history=[at(90)]),
+        *(call("http_request", age, service="api.example.com") for age in range(100, 3600, 125)),
+        call("http_request", 3700), call("http_request", 50, "success"), call("http_request", 50, "neutral"),
+        call("http_request", 50, expected=True), call("http_request", 50, call_id=""),
+        OutputRecord("outcomes", "w\x1fservice:x", call("http_request", 50).value.replace(b'"outcome"', b'"other"')),
+        *(call("make", age) for age in range(60, 72)), call("make", 60, workspace="v"),
+    )  # fmt: skip
+    found = now_page(board, NowQuery(), NOW).tools
+    assert [(one.word, one.name, one.where, len(one.ticks)) for one in found] == [
+        ("blocked", "http_request", "w", 28), ("ok", "service:api.example.com", "w", 28),
+        ("ok", "make", "w", 12), ("ok", "make", "v", 1),
+    ]  # fmt: skip
+    assert found[0].ticks[-1] == round(100 - 100 / 36, 1)
+    assert [one.where for one in now_page(board, NowQuery.of({"workspace": "v"}), NOW).tools] == ["v"]
+    assert now_page(board, NowQuery(), NOW + timedelta(hours=1)).tools[0].ticks == ()
+
+
+def test_failures_of_the_hour_are_known_after_a_restart(tmp_path: Path) -> None:
+    """They are read from the store."""
+    with dashboard(tmp_path) as client:
+        client.post("/v1/events", content=failures("deploy", 3, time=before(120)))
+        told = client.get("/").text.partition('id="tools"')[2]
+        assert "3 failures in the last hour" in told
+    with dashboard(tmp_path) as client:
+        assert "3 failures in the last hour" in client.get("/").text.partition('id="tools"')[2]
+
+
 def test_a_failure_counts_once_for_a_tool_and_for_an_outage() -> None:
     """A failure is in the history of its path, its tool and its service; each of them keeps only some."""
 
@@ -224,16 +261,15 @@ def test_a_failure_counts_once_for_a_tool_and_for_an_outage() -> None:
         failed("fetch", range(50, 140, 10), "trusted"),
     )
     page = now_page(board, NowQuery(), NOW)
-    assert {row.title: len(row.ticks) for row in page.rows} == {service: 10}
-    assert {one.name: one.failures for one in page.tools} == {"fetch": "15", service: "10"}
+    assert {row.incident.subject: len(row.ticks) for row in page.rows} == {service: 10}
 
 
 def test_a_tools_page_shows_the_states_of_its_workspace() -> None:
     """Those of other workspaces are left out, unless it shows all."""
     board = board_of(state("trust", "bash|command=rm", "blocked", workspace="w"),
                      state("trust", "bash|command=make", "blocked", workspace="v"))  # fmt: skip
-    assert [one.where for one in states_of(board, "bash", NOW, ("v",))] == ["v"]
-    assert {one.where for one in states_of(board, "bash", NOW)} == {"v", "w"}
+    assert [one.incident.workspace for one in states_of(board, "bash", NOW, ("v",))] == ["v"]
+    assert {one.incident.workspace for one in states_of(board, "bash", NOW)} == {"v", "w"}
 
 
 def test_a_tool_that_is_trusted_as_a_whole_says_how_many_of_its_targets_are_not() -> None:

@@ -145,7 +145,7 @@ def test_what_got_worse(browser: Browser, server: Up) -> None:
     """The tool, with the numbers of both weeks."""
     with doing(browser, server) as one:
         one.go("History")
-        one.follow("What got worse this week?")
+        one.follow("What got worse?")
         expect(one.page.locator("main table").first).to_contain_text(WORSE_TOOL)
 
 
@@ -190,7 +190,7 @@ def test_share_a_view(browser: Browser, server: Up) -> None:
     """A link with absolute times shows the same to somebody else."""
     with doing(browser, server) as one:
         one.go("History")
-        one.follow("What got worse this week?")
+        one.follow("What got worse?")
         one.follow("this time, fixed")
         one.page.wait_for_url("**until=**")
         shown, path = one.page.locator("main table").first.inner_text(), one.page.url.removeprefix(server.url)
