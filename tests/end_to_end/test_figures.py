@@ -517,6 +517,7 @@ def test_every_figure_is_the_one_counted_again(run: tuple[Recount, Shown], subte
             assert not differing, "\n".join(differing)
 
 
+@pytest.mark.parametrize("run", ["two days", pytest.param("pi_sessions", marks=pytest.mark.slow)], indirect=True)
 def test_a_replay_decides_what_the_history_holds(run: tuple[Recount, Shown]) -> None:
     """`trustfold replay` counts as many decisions, of each kind, as were counted again."""
     recount, shown = run

@@ -131,9 +131,11 @@ def test_killed_at_any_change_of_the_directory_it_loses_and_doubles_nothing(tmp_
     deaths = 0
     for calls in [*(chance.randrange(1, 40) for _ in range(10)), 1 << 30]:
         arguments = [str(root), str(tmp_path / "events.ndjson"), "20", "0", "1", str(calls)]
-        done = subprocess.run([sys.executable, "-c", DEADLY + RECORD, *arguments], capture_output=True, check=False)
-        assert done.returncode in {0, -signal.SIGKILL}, done.stderr.decode()
-        deaths += done.returncode != 0
+        command = [sys.executable, "-c", DEADLY + RECORD, *arguments]
+        with WarmProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            _, said = process.communicate()
+        assert process.returncode in {0, -signal.SIGKILL}, said
+        deaths += process.returncode != 0
         if list(data_files(root)):
             offsets = [row[0] for row in rows(root, 'SELECT "offset" FROM recorded_events ORDER BY 1')]
             assert offsets == list(range(len(offsets)))

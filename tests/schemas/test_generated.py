@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from trustfold.schemas import generate
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
+from warm_process import WarmProcess
 
 GOLDEN = Path(__file__).parent / "golden" / "v1"
 TYPES = sorted(wire for topic in TOPICS.values() for wire in topic.types)
@@ -31,7 +32,9 @@ def test_the_command_compares_and_writes(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "trustfold.schemas.generate", "--home", str(tmp_path), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        with WarmProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            out, said = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, process.returncode, out, said)
 
     assert run().returncode == 0
     assert run("--check").returncode == 0
