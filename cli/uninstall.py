@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -48,8 +49,9 @@ def uninstall(*, keep_data: bool, dry_run: bool, yes: bool) -> None:
             raise TrustfoldError(f"{'; '.join(failed)}; correct that and try again: nothing else was removed")
         if running or unit:
             service.stop()
-        if data:
-            shutil.rmtree(service.home)
+        while data and service.home.exists():
+            with contextlib.suppress(FileNotFoundError):  # a server that stops removes its socket meanwhile
+                shutil.rmtree(service.home)
         note(f"done; `{_program_removal()}` removes the program" + ("" if data else f"; {service.home} is kept"))
 
 
@@ -75,5 +77,8 @@ def _removed(connections: ConnectionFile, agent: str, file: Path) -> str:
 
 def _size(folder: Path) -> str:
     """Total size of the files in a folder, as text."""
-    total = sum(one.lstat().st_size for one in folder.rglob("*") if not one.is_dir())
+    total = 0
+    for one in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a server that runs removes files meanwhile
+            total += 0 if one.is_dir() else one.lstat().st_size
     return f"{total / 1024**2:,.1f} MiB"

@@ -11,17 +11,20 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 from command_line import Up, environment, trustfold, up
 from recorded import small_event
 from trustfold import __version__
 from trustfold.cli.clients.client import ServerIdentity
 from trustfold.cli.origin import ProcessInfo, _parents_in, agent_behind, order_of_an_agent
 from trustfold.cli.service import UserService
-from trustfold.cli.uninstall import _program_removal
+from trustfold.cli.uninstall import _program_removal, uninstall
 from trustfold.config import INSTALLATION
 
 by_a_person = pytest.mark.skipif(bool(order_of_an_agent()), reason="an agent runs these tests, and may give no orders")
@@ -257,6 +260,28 @@ def test_uninstall_takes_out_what_was_installed(home: dict[str, str], tmp_path: 
     assert trustfold("uninstall", "--yes", cwd=tmp_path, env=home).returncode == 0
     assert not (tmp_path / "data" / "trustfold").exists()
     assert b"nothing of trustfold" in trustfold("uninstall", "--yes", cwd=tmp_path, env=home).stderr
+
+
+def test_uninstall_beside_a_server_that_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that the server removes meanwhile are no fault."""
+    home = tmp_path / "data" / "trustfold"
+    home.mkdir(parents=True)
+    left = [home / "trustfold.sqlite.sock", home / "hooks.late"]
+    for file in left:
+        file.touch()
+    scandir = os.scandir
+
+    def read(folder: Any) -> Any:
+        found = list(scandir(folder))
+        if left and any(one.name == left[-1].name for one in found):
+            left.pop().unlink()
+        return nullcontext(iter(found))
+
+    monkeypatch.setattr(os, "scandir", read)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    done = CliRunner().invoke(uninstall, ["--yes"])
+    assert (done.exit_code, home.exists()) == (0, False), done.output
 
 
 # --- who gives an order ----------------------------------------------------------------------------------------------
