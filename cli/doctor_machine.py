@@ -96,7 +96,7 @@ def _versions() -> Iterator[CheckFinding]:
     yield CheckFinding("versions", OK, ", ".join(ours))
     if missing:
         names = sorted(missing)
-        yield CheckFinding("extras", NOTE, f"incomplete: {', '.join(names)}", f"if wanted, {add_extra(*names)}")
+        yield CheckFinding("extras", NOTE, f"not installed: {', '.join(names)}", f"if wanted, {add_extra(*names)}")
 
 
 def _variables() -> Iterator[CheckFinding]:

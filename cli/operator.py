@@ -200,6 +200,8 @@ def acknowledge(*, key: str, withdraw: bool, order: OrderOptions) -> None:
         )
     where = _only_one(key, places)
     one = names[f"{where}\x1f{meant}"]
+    if withdraw and "acknowledged" not in one:
+        raise ConfigError(f"{one['subject']} is not acknowledged: there is nothing to take back")
     subject = f"session:{one['subject']}" if one["kind"] == "session" else one["subject"]
     fields = order.fields(subject, where or None)
     said = "is acknowledged: it stands below the others until it is over or gets more severe"

@@ -9,6 +9,7 @@ import click
 
 from ..config import EnvironmentSettings
 from ..errors import ConfigError
+from ..guard.backends.engine_process import answers, running_at
 from ..streams.embedded.replay import open_lines
 from .clients.client import TargetRights
 from .clients.http import HttpTarget
@@ -39,7 +40,8 @@ def publish(
 ) -> None:
     """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged.
 
-    Without a place, they go to this user's server, which `connect` or `up --detach` started.
+    Without a place, they go to the `up` of this folder's store, or else to this user's server, which `connect` or
+    `up --detach` started.
 
     On Kafka each record bears its event's time, so that workers fold a backlog in order. Events older than the topic
     keeps records are refused before they are lost.
@@ -48,8 +50,11 @@ def publish(
     settings = EnvironmentSettings.from_env()
     url, bootstrap = destination(url, bootstrap, settings)
     rights = TargetRights(settings.token, settings.operator_token)
-    if not url and not bootstrap and (running := (service := UserService()).running()) is not None:
-        url, rights = running[1], service.rights(settings.operator_token)
+    if not url and not bootstrap:
+        if (here := running_at(settings.db)) is not None and answers(here[1]):
+            url = here[1]
+        elif (running := (service := UserService()).running()) is not None:
+            url, rights = running[1], service.rights(settings.operator_token)
     if not url and not bootstrap:
         raise ConfigError(
             "publish to where? give --url http://127.0.0.1:8321 for a running `up`, or --bootstrap HOST:PORT for Kafka"

@@ -18,10 +18,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..config import INSTALLATION, EnvironmentSettings
-from ..errors import ConfigError, TrustfoldError
+from ..errors import EXTRAS, ConfigError, NotInstalled, TrustfoldError
 from ..guard.backends.engine_process import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
 from ..integrations.hook_client import LATE, SOCKET
@@ -182,6 +183,9 @@ class UserService:
                 self.prepare(address)
                 return f"already running at {found[1]}"
             self.stop()
+        for name, extra in EXTRAS.items():  # before a file is written
+            if extra == "web" and find_spec(name) is None:
+                raise NotInstalled("the server", ImportError(f"No module named '{name}'", name=name))
         address = self._free_address(port)
         self.prepare()
         try:

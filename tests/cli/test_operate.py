@@ -111,6 +111,8 @@ def test_an_incident_is_acknowledged_by_the_key_that_status_shows(store: Path, t
     done = trustfold("acknowledge", "service:atlassian", "--withdraw", cwd=tmp_path)
     assert b"service:atlassian is open again" in done.stderr, done.stderr
     assert "incident" not in {one["kind"] for one in documents(store)}
+    done = trustfold("acknowledge", "service:atlassian", "--withdraw", cwd=tmp_path)
+    assert (done.returncode, b"is not acknowledged" in done.stderr) == (2, True), done.stderr
     unknown = trustfold("acknowledge", "service:atlasian", cwd=tmp_path)
     assert b"is no incident that needs somebody; did you mean 'service:atlassian'?" in unknown.stderr
     story = Story(session="s9").fails("read", {"path": "a"}, with_="invalid_input", times=7)

@@ -44,6 +44,13 @@ def test_refused_lines_are_counted(tmp_path: Path) -> None:
         assert done.stderr.decode() == f"1 published to {server.url}, 1 refused\n"
 
 
+def test_publish_finds_the_server_of_its_folder(tmp_path: Path) -> None:
+    """As orders and `status` do."""
+    with up(cwd=tmp_path) as server:
+        done = trustfold("publish", "-", cwd=tmp_path, stdin=events()[0])
+        assert (done.returncode, done.stderr.decode()) == (0, f"1 published to {server.url}\n")
+
+
 def test_publish_needs_a_place(tmp_path: Path) -> None:
     """Without an address there is nothing to guess."""
     done = trustfold("publish", "-", cwd=tmp_path)

@@ -26,6 +26,7 @@ from trustfold.cli.origin import ProcessInfo, _parents_in, agent_behind, order_o
 from trustfold.cli.service import UserService
 from trustfold.cli.uninstall import _program_removal, uninstall
 from trustfold.config import INSTALLATION
+from trustfold.errors import ConfigError
 
 by_a_person = pytest.mark.skipif(bool(order_of_an_agent()), reason="an agent runs these tests, and may give no orders")
 
@@ -260,6 +261,14 @@ def test_uninstall_takes_out_what_was_installed(home: dict[str, str], tmp_path: 
     assert trustfold("uninstall", "--yes", cwd=tmp_path, env=home).returncode == 0
     assert not (tmp_path / "data" / "trustfold").exists()
     assert b"nothing of trustfold" in trustfold("uninstall", "--yes", cwd=tmp_path, env=home).stderr
+
+
+def test_a_server_without_its_libraries_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named first."""
+    monkeypatch.setattr("trustfold.cli.service.find_spec", lambda name: None if name == "starlette" else name)
+    with pytest.raises(ConfigError, match="add the extra web"):
+        UserService({"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}).start()
+    assert not (tmp_path / "data").exists()
 
 
 def test_uninstall_beside_a_server_that_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
