@@ -178,7 +178,7 @@ class IncidentRecord(NamedTuple):
 
     @property
     def grown(self) -> str:
-        """How much it has grown since it was acknowledged, in words; empty if it has not."""
+        """Growth since the acknowledgement in words, such as `3 more sessions hit`; empty without growth."""
         if self.acknowledged is None:
             return ""
         more = self.size - (self.size if self.acknowledged.size is None else self.acknowledged.size)

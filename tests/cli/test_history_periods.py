@@ -50,7 +50,7 @@ def test_an_escalation_whose_cooldown_is_over_still_needs_somebody(tmp_path: Pat
 
 @pytest.mark.slow
 def test_reports_tell_what_needs_somebody_and_what_they_compare_with(tmp_path: Path) -> None:
-    """What was lost before the last day is in its report, too; the time before it is only partly recorded."""
+    """A report of the last day has an older escalation, too, and says how much of the day before is recorded."""
     lost = lost_trust(tmp_path, 23)
     since = ("--since", "2026-01-05T20:00")
     every = rows(lost, "now")

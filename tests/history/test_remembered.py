@@ -6,7 +6,7 @@ from trustfold.history.session_cache import REMEMBERED, RecentCache
 
 
 def test_what_is_remembered_is_bounded_and_the_latest() -> None:
-    """What is asked for again and again stays, however long ago it was stored."""
+    """An entry that is read often stays in the cache, however long ago it was stored."""
     cache: RecentCache[int, str] = RecentCache()
     cache.keep(-1, "used")
     for number in range(5 * REMEMBERED):

@@ -348,7 +348,7 @@ def _own_states(board: StateBoard, key: str, where: Sequence[str]) -> list[Publi
 
 
 def targets_words(board: StateBoard, key: str, where: Sequence[str] = ()) -> str:
-    """How many targets of a tool are not trusted while it is as a whole, in words; empty if it is not, or all are."""
+    """Sentence on the untrusted targets of a tool that is trusted as a whole; empty if it is not, or all targets are."""
     lost = [one for one in _own_states(board, key, where) if isinstance(one, TrustUpdated) and one.state != "trusted"]
     if "|" in key or not lost or not all("|" in one.key for one in lost):
         return ""

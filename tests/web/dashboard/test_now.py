@@ -219,7 +219,7 @@ def call(tool: str, age: float, verdict: str = "failure", workspace: str = "w", 
 
 
 def test_tools_are_listed_with_every_failure_of_the_last_hour() -> None:
-    """What trust does not count, too, and of tools that it says nothing of; no expected one, report, or older one."""
+    """Failed calls count also where trust does not; expected failures, plugins' reports and older calls do not."""
     board = board_of(
         state("trust", "http_request", "blocked", failure_history=[at(90)]),
         *(call("http_request", age, service="api.example.com") for age in range(100, 3600, 125)),
